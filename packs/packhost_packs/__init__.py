@@ -1,0 +1,1 @@
+"""The packs that come with packhost; they use only its public API."""
