@@ -1,0 +1,136 @@
+"""The gate's values: who calls, what is asked of a person, and what came of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from packhost.errors import Code, Place
+from packhost.rules.scopes import Layer
+from packhost.sandbox.level import Enforcement
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Receives progress, total and message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The requester of a call: a client or a run, never the person behind it."""
+
+    principal: str
+    client: str
+    session_id: str
+    run_id: str | None = None
+    """Set for a nested call: the run that makes it."""
+    narrowing: tuple[Layer, ...] = ()
+    attended: bool = True
+    """Whether a person may be asked through this caller's own channel."""
+    epoch: int = 0
+    """The fencing epoch of `run_id`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """One tool, one set of arguments."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    caller: Caller
+    progress: Progress | None = None
+    tool_use_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a person is shown: exactly what will run."""
+
+    approval_id: str
+    tool: str
+    text: str
+    """The whole question, ready to show: tool, arguments, reasons, preview; control characters visible."""
+    expires_at: float
+    nested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a channel brought back. `unanswered`: nobody decided. `deferred`: the client will ask and call again."""
+
+    verdict: Literal["approve", "deny", "unanswered", "deferred"]
+    by: str = ""
+    channel: str = ""
+    reason: str = ""
+
+
+class Asker(Protocol):
+    """A way to put a question to a person. Cancelled when the record is decided elsewhere first."""
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """Ask; returns when there is an answer, or nobody gave one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A call that ran; `value` is what the tool returned, secrets redacted, untrusted output wrapped."""
+
+    value: Any
+    call_id: str
+    run_id: str
+    enforcement: Enforcement
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call that did not run, or failed, and why.
+
+    `text` is a sentence that says what to do next; `rule` is the place of the rule that decided,
+    `layer` the layer that does not cover the use, `nearest` the nearest call that would be allowed.
+    """
+
+    code: Code
+    message: str
+    hint: str = ""
+    rule: Place | None = None
+    layer: str | None = None
+    patterns: tuple[str, ...] = ()
+    nearest: Mapping[str, Any] | None = None
+    approval_id: str | None = None
+    call_id: str | None = None
+    run_id: str | None = None
+    enforcement: Enforcement | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The refusal as a person and an agent read it."""
+        end = f" {self.hint}." if self.hint else ""
+        return f"{self.code}: {self.message}.{end}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The refusal as a program reads it; absent members are left out."""
+        members: dict[str, Any] = {
+            "code": self.code,
+            "message": self.message,
+            "next": self.hint,
+            "rule": str(self.rule) if self.rule else None,
+            "layer": self.layer,
+            "patterns": list(self.patterns),
+            "nearest": dict(self.nearest) if self.nearest else None,
+            "approval_id": self.approval_id,
+            "call_id": self.call_id,
+            "run_id": self.run_id,
+            "enforcement": self.enforcement,
+            **self.data,
+        }
+        return {key: value for key, value in members.items() if value not in (None, "", [])}
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """The client itself will ask and make the same call again; the record stays pending."""
+
+    prompt: Prompt
+
+
+Outcome = Completed | Refusal | Deferred

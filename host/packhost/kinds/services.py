@@ -1,0 +1,232 @@
+"""What a shipped pack's handler may ask of the host: runs, sessions, approvals, tools, connections.
+
+Packs that bring a way to run agent turns contribute a `RunDriver` by the hook
+`packhost_run_drivers`; the host owns the run's life and gives the driver a `RunHandle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from packhost.errors import Code
+from packhost.rules.autonomy import Level
+
+if TYPE_CHECKING:
+    from packhost.kinds.base import CallContext
+
+RunStatus = Literal["queued", "running", "paused", "interrupted", "completed", "failed", "aborted"]
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as a model may be offered it; `name` is the wire name."""
+
+    name: str
+    canonical: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What came of a nested call: a value, or a code and the text that says why."""
+
+    ok: bool
+    text: str
+    """What a model reads: the result, or the refusal with what to do next."""
+    value: Any = None
+    code: Code | None = None
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run as it is shown: times in seconds since the epoch."""
+
+    id: str
+    kind: str
+    session_id: str
+    status: RunStatus
+    outcome: str | None
+    waiting_on: str | None
+    result: Mapping[str, Any] | None
+    reason: str | None
+    principal: str
+    client: str
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session's autonomy; `expires_at` in seconds since the epoch, when the raise ends."""
+
+    id: str
+    level: Level
+    expires_at: float | None
+
+
+class RunStopped(Exception):
+    """Raised by `checkpoint` when the run is to pause or end; a driver lets it pass."""
+
+    def __init__(self, how: Literal["paused", "aborted"], reason: str = "") -> None:
+        super().__init__(f"run {how}")
+        self.how = how
+        self.reason = reason
+
+
+class HttpReply(Protocol):
+    """An HTTP reply whose body is read in pieces."""
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header names in lower case."""
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, undecoded."""
+
+
+class Connection(Protocol):
+    """A host-owned connection to one base URL with one key; the pack never sees the key."""
+
+    def post(
+        self, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[HttpReply]:
+        """Send one request; no retries, no redirects; raises `PackhostError` when it cannot be sent."""
+
+
+class RunHandle(Protocol):
+    """A run as its driver sees it."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's identifier."""
+
+    @property
+    def session_id(self) -> str:
+        """Its session's identifier."""
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The request that started the run; never changes."""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The driver's own JSON state; written down at each checkpoint, given back on a resume."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The pack's section of `packhost.yaml`, as it was accepted."""
+
+    def offered(self, patterns: Sequence[str] | None) -> tuple[OfferedTool, ...]:
+        """The listed tools that match, by canonical or wire name; `None` means the pack's default."""
+
+    def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Connection:
+        """A connection whose `header` carries the secret, after `scheme` when one is given."""
+
+    async def checkpoint(self) -> None:
+        """A safe point: writes `state` down, then raises `RunStopped` if the run is to pause or end."""
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
+        """One governed call in this run; a refusal is an outcome, not an exception."""
+
+    async def history(self) -> list[Message]:
+        """The session's messages so far, in order."""
+
+    async def append(self, messages: Sequence[Message]) -> None:
+        """Add messages to the session's history for good."""
+
+    async def emit(self, type: str, data: Mapping[str, Any]) -> None:
+        """Record an event of this run."""
+
+    async def report_progress(self, progress: float, total: float | None, message: str) -> None:
+        """Tell whoever waits for the run how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a driver ended: `outcome` is a word of the driver's own, `result` what the caller gets."""
+
+    outcome: str
+    result: Mapping[str, Any]
+    failed: bool = False
+
+
+class RunDriver(Protocol):
+    """What runs one kind of run; resumable from `spec` and `state` alone."""
+
+    @property
+    def name(self) -> str:
+        """The word in a run's `kind`."""
+
+    async def drive(self, run: RunHandle) -> RunResult:
+        """Run to an end, or let `RunStopped` pass at a checkpoint."""
+
+
+class RunService(Protocol):
+    """Runs, for a handler: those of the caller's own principal."""
+
+    async def start(self, driver: str, spec: Mapping[str, Any], *, context: CallContext, session_id: str | None) -> str:
+        """Write a new run down, start it in the host's task group, return its id."""
+
+    async def wait(self, run_id: str, *, context: CallContext) -> RunView:
+        """Wait until the run ends or pauses; cancelling the wait aborts a run that this call started."""
+
+    async def get(self, run_id: str, *, context: CallContext) -> RunView:
+        """A run of the caller's; `NotFound` for any other."""
+
+    async def pause(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
+        """Ask a run to pause at its next safe point."""
+
+    async def resume(self, run_id: str, *, context: CallContext) -> RunView:
+        """Start a paused or interrupted run again."""
+
+    async def abort(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
+        """End a run now."""
+
+
+class SessionService(Protocol):
+    """Autonomy of the caller's sessions."""
+
+    async def raise_level(
+        self, session_id: str | None, level: Level, reason: str, expires_in: float | None, *, context: CallContext
+    ) -> SessionView:
+        """Give a session more autonomy, never past the workspace's maximum; `expires_in` seconds."""
+
+    async def lower_level(
+        self, session_id: str | None, level: Level, reason: str, *, context: CallContext
+    ) -> SessionView:
+        """Take autonomy back at once, also from the sessions opened from it."""
+
+
+class ApprovalService(Protocol):
+    """Approvals that the caller's own client or its runs wait for."""
+
+    async def put_to_person(
+        self, approval_id: str, decision: Literal["approve", "deny"], reason: str, *, context: CallContext
+    ) -> Mapping[str, Any]:
+        """Put a pending call into the caller's own dialog; never itself a decision."""
+
+
+class HostServices(Protocol):
+    """The host's services, for a shipped pack."""
+
+    @property
+    def runs(self) -> RunService:
+        """Runs."""
+
+    @property
+    def sessions(self) -> SessionService:
+        """Sessions."""
+
+    @property
+    def approvals(self) -> ApprovalService:
+        """Approvals."""
