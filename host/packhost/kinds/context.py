@@ -1,4 +1,8 @@
-"""What a shipped pack's handler may ask of the host: runs, sessions, approvals, tools, connections.
+"""What a handler is given, and what a shipped pack's handler may ask of the host.
+
+A handler is `def handler(context, arguments)`, sync or async: it returns JSON data or raises
+`ToolFailed`; its working directory is the workspace's root. Everything it may touch goes through
+its `CallContext`.
 
 Packs that bring a way to run agent turns contribute a `RunDriver` by the hook
 `packhost_run_drivers`; the host owns the run's life and gives the driver a `RunHandle`.
@@ -9,13 +13,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from packhost.errors import Code
+from packhost.kinds.files import Files
 from packhost.rules.autonomy import Level
-
-if TYPE_CHECKING:
-    from packhost.kinds.base import CallContext
 
 RunStatus = Literal["queued", "running", "paused", "interrupted", "completed", "failed", "aborted"]
 Message = dict[str, Any]
@@ -174,7 +176,9 @@ class RunDriver(Protocol):
 class RunService(Protocol):
     """Runs, for a handler: those of the caller's own principal."""
 
-    async def start(self, driver: str, spec: Mapping[str, Any], *, context: CallContext, session_id: str | None) -> str:
+    async def start(
+        self, driver: str, spec: Mapping[str, Any], *, context: CallContext, session_id: str | None
+    ) -> str:
         """Write a new run down, start it in the host's task group, return its id."""
 
     async def wait(self, run_id: str, *, context: CallContext) -> RunView:
@@ -197,7 +201,13 @@ class SessionService(Protocol):
     """Autonomy of the caller's sessions."""
 
     async def raise_level(
-        self, session_id: str | None, level: Level, reason: str, expires_in: float | None, *, context: CallContext
+        self,
+        session_id: str | None,
+        level: Level,
+        reason: str,
+        expires_in: float | None,
+        *,
+        context: CallContext,
     ) -> SessionView:
         """Give a session more autonomy, never past the workspace's maximum; `expires_in` seconds."""
 
@@ -230,3 +240,54 @@ class HostServices(Protocol):
     @property
     def approvals(self) -> ApprovalService:
         """Approvals."""
+
+
+class CallContext(Protocol):
+    """What a handler is given: who calls, what it may use, and the way back through the gate."""
+
+    @property
+    def tool(self) -> str:
+        """The canonical name of the tool that runs."""
+
+    @property
+    def call_id(self) -> str:
+        """This call's identifier in the record."""
+
+    @property
+    def run_id(self) -> str:
+        """The run that this call belongs to."""
+
+    @property
+    def session_id(self) -> str:
+        """The session that the run belongs to."""
+
+    @property
+    def principal(self) -> str:
+        """Whom the caller acts for."""
+
+    @property
+    def client(self) -> str:
+        """The calling client's name: a label, never an identity."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The pack's own section of `packhost.yaml`, as it was accepted."""
+
+    @property
+    def files(self) -> Files:
+        """The workspace's files within this call's scopes."""
+
+    @property
+    def host(self) -> HostServices | None:
+        """Services of the host; `None` for a pack that is not shipped."""
+
+    async def report_progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Tell the caller how far the call is."""
+
+    async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        """Make a nested governed call; returns its value, raises `PackhostError` when it was refused or failed."""
+
+    def secret(self, name: str) -> str:
+        """A secret's value; `ScopeDenied` unless the tool declares `secret NAME` and every layer covers it."""
