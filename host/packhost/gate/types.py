@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from packhost.errors import Code, Place
+from packhost.kinds.base import Tool
 from packhost.rules.scopes import Layer
 from packhost.sandbox.level import Enforcement
 
@@ -55,7 +56,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a channel brought back. `unanswered`: nobody decided. `deferred`: the client will ask and call again."""
+    """What a channel brought back.
+
+    `unanswered`: nobody decided; `deferred`: the client will ask and make the same call again.
+    """
 
     verdict: Literal["approve", "deny", "unanswered", "deferred"]
     by: str = ""
@@ -134,3 +138,59 @@ class Deferred:
 
 
 Outcome = Completed | Refusal | Deferred
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A tool that is not on offer, and the layer that took it away."""
+
+    tool: str
+    layer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The tools on offer to a caller, and those that are not."""
+
+    tools: tuple[Tool, ...]
+    withheld: tuple[Withheld, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One of the gate's eight steps in a trace."""
+
+    name: str
+    passed: bool
+    detail: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What the gate would do with a call: every step up to the first that stops it, nothing run."""
+
+    tool: str
+    steps: tuple[Step, ...]
+    verdict: Literal["allow", "ask", "refuse"]
+    refusal: Refusal | None
+    enforcement: Enforcement | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The trace as a program reads it."""
+        return {
+            "tool": self.tool,
+            "verdict": self.verdict,
+            "steps": [
+                {
+                    "step": s.name,
+                    "passed": s.passed,
+                    "detail": s.detail,
+                    "place": str(s.place) if s.place else None,
+                }
+                for s in self.steps
+            ],
+            "refusal": self.refusal.as_json() if self.refusal else None,
+            "enforcement": self.enforcement,
+        }

@@ -287,7 +287,7 @@ class CallContext(Protocol):
         """Tell the caller how far the call is."""
 
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        """Make a nested governed call; returns its value, raises `PackhostError` when it was refused or failed."""
+        """A nested governed call: its value; raises `PackhostError` when it was refused or failed."""
 
     def secret(self, name: str) -> str:
-        """A secret's value; `ScopeDenied` unless the tool declares `secret NAME` and every layer covers it."""
+        """A secret's value; `ScopeDenied` unless the tool declares it and every layer covers it."""
