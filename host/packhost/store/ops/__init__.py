@@ -1,0 +1,1 @@
+"""Every change and look-up, as plain functions of a transaction: guards first, writes after."""

@@ -1,0 +1,230 @@
+"""Questions to people: one record a question, the first answer that decides wins, used once.
+
+Events: `approval.requested`, `approval.answered`, `approval.approved`, `approval.denied`,
+`approval.expired`, `approval.cancelled`; that one was used is in the call's `call.started`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields, replace
+
+from packhost.errors import Conflict, NotFound
+from packhost.journal import canonical
+from packhost.rules.approvals import tally
+from packhost.store.base import Reading, Tx
+from packhost.store.rows import ApprovalAnswer, ApprovalRow, ApprovalStatus, NewApproval
+
+_COLUMNS = ", ".join(field.name for field in fields(ApprovalRow))
+_LIVE = "(status='pending' OR (status='approved' AND consumed_by IS NULL)) AND expires_at>?"
+
+
+def request(tx: Tx, new: NewApproval) -> ApprovalRow:
+    """Put a question, or attach to the live one with the same binding; the record that stands."""
+    live = find_live(tx, new.binding, tx.now())
+    if live is not None:
+        return live
+    tx.execute(
+        "INSERT INTO approvals(id, workspace, execution_id, run_id, session_id, principal, client, tool,"
+        " tool_version, binding, names_json, assurance, approvers_needed, prompt, args_json, status,"
+        " answers_json, expires_at, created_at) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,'pending','[]',?,?)",
+        (
+            new.id,
+            tx.workspace,
+            new.execution_id,
+            new.run_id,
+            new.session_id,
+            new.principal,
+            new.client,
+            new.tool,
+            new.tool_version,
+            new.binding,
+            canonical(new.names),
+            new.assurance,
+            new.approvers_needed,
+            new.prompt,
+            new.args_json,
+            new.expires_at,
+            tx.now(),
+        ),
+    )
+    data = {
+        "id": new.id,
+        "tool": new.tool,
+        "tool_version": new.tool_version,
+        "names": new.names,
+        "assurance": new.assurance,
+        "approvers_needed": new.approvers_needed,
+        "arguments": json.loads(new.args_json),
+        "binding": new.binding,
+        "client": new.client,
+        "expires_at": new.expires_at,
+    }
+    _record(tx, "approval.requested", new.id, data, new.run_id or new.execution_id, new.principal)
+    return get(tx, new.id)
+
+
+def find_live(tx: Reading, binding: str, now: float) -> ApprovalRow | None:
+    """The unexpired record for exactly this call that is pending, or approved and not yet used."""
+    row = tx.execute(
+        f"SELECT {_COLUMNS} FROM approvals WHERE binding=? AND {_LIVE} ORDER BY id LIMIT 1", (binding, now)
+    ).fetchone()
+    return None if row is None else ApprovalRow(*row)
+
+
+def answer(tx: Tx, id: str, given: ApprovalAnswer) -> ApprovalRow:
+    """Take a person's answer; the record after it, still pending when more people must agree.
+
+    Raises `NotFound`, or `Conflict` when it was decided already (`data["status"]`,
+    `data["decided_by"]`) or has expired (`APPROVAL_EXPIRED`).
+    """
+    row, now = get(tx, id), tx.now()
+    if row.status != "pending" or row.expires_at <= now:
+        raise _conflict(row, now)
+    given = replace(given, at=given.at or now)
+    answers = (*row.answers, given)
+    status = tally(answers, row.approvers_needed)
+    decided = status != "pending"
+    tx.execute(
+        "UPDATE approvals SET status=?, answers_json=?, decided_by=?, decided_channel=?, reason=?, decided_at=?"
+        " WHERE id=?",
+        (
+            status,
+            canonical([asdict(each) for each in answers]),
+            given.by if decided else None,
+            given.channel if decided else None,
+            (given.reason or None) if decided else None,
+            given.at if decided else None,
+            id,
+        ),
+    )
+    data = {
+        "id": id,
+        "tool": row.tool,
+        "verdict": given.verdict,
+        "channel": given.channel,
+        "reason": given.reason,
+    }
+    kind = f"approval.{status}" if decided else "approval.answered"
+    _record(tx, kind, id, data, row.run_id or row.execution_id, given.by)
+    return get(tx, id)
+
+
+def consume(tx: Tx, id: str, binding: str, call_id: str) -> None:
+    """Use an approval up for one call; part of `calls.begin`.
+
+    Raises `NotFound`, or `Conflict` with `data["status"]` and `data["consumed_by"]`.
+    """
+    now = tx.now()
+    taken = tx.execute(
+        "UPDATE approvals SET consumed_by=? WHERE id=? AND status='approved' AND consumed_by IS NULL"
+        " AND binding=? AND expires_at>? RETURNING 1",
+        (call_id, id, binding, now),
+    ).fetchone()
+    if taken is None:
+        row = get(tx, id)
+        if row.binding != binding:
+            raise Conflict(
+                f"approval `{id}` was given for another call",
+                code="APPROVAL_REQUIRED",
+                hint="ask for this call",
+                status=row.status,
+                consumed_by=row.consumed_by,
+            )
+        raise _conflict(row, now)
+    tx.touch(f"approval:{id}")
+    tx.touch("approvals")
+
+
+def cancel(tx: Tx, id: str, by: str, reason: str = "") -> None:
+    """Withdraw a pending question. Raises `NotFound`, or `Conflict` when it was decided."""
+    row = get(tx, id)
+    if row.status != "pending":
+        raise _conflict(row, tx.now())
+    _close(tx, row, "cancelled", by, reason)
+
+
+def cancel_of_run(tx: Tx, run_id: str, by: str) -> tuple[str, ...]:
+    """Withdraw what an ended run still asked; the ids."""
+    rows = tx.execute(f"SELECT {_COLUMNS} FROM approvals WHERE run_id=? AND status='pending'", (run_id,))
+    found = [ApprovalRow(*row) for row in rows.fetchall()]
+    for row in found:
+        _close(tx, row, "cancelled", by, "its run ended")
+    return tuple(row.id for row in found)
+
+
+def expire_due(tx: Tx) -> tuple[str, ...]:
+    """Close every pending question whose time is over; the ids."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM approvals WHERE status='pending' AND expires_at<=? ORDER BY id", (tx.now(),)
+    )
+    found = [ApprovalRow(*row) for row in rows.fetchall()]
+    for row in found:
+        _close(tx, row, "expired", "host", "nobody answered in time")
+    return tuple(row.id for row in found)
+
+
+def denied_since(tx: Reading, binding: str, since: float) -> list[float]:
+    """When this very call was denied, from `since` on, first to last."""
+    rows = tx.execute(
+        "SELECT decided_at FROM approvals WHERE binding=? AND status='denied' AND decided_at>=?"
+        " ORDER BY decided_at",
+        (binding, since),
+    )
+    return [row[0] for row in rows]
+
+
+def get(tx: Reading, id: str) -> ApprovalRow:
+    """An approval. Raises `NotFound`."""
+    row = tx.execute(f"SELECT {_COLUMNS} FROM approvals WHERE id=?", (id,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no approval `{id}`", hint="list them with `packhost approvals list`")
+    return ApprovalRow(*row)
+
+
+def listing(
+    tx: Reading, status: ApprovalStatus | None = None, limit: int = 100, before: str | None = None
+) -> tuple[ApprovalRow, ...]:
+    """Approvals, newest first, older than the approval `before`; of one status."""
+    wanted, params = "id<?", [before or "\x7f"]
+    if status is not None:
+        wanted += " AND status=?"
+        params.append(status)
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM approvals WHERE {wanted} ORDER BY id DESC LIMIT ?", (*params, limit)
+    )
+    return tuple(ApprovalRow(*row) for row in rows)
+
+
+def _close(tx: Tx, row: ApprovalRow, status: ApprovalStatus, by: str, reason: str) -> None:
+    tx.execute(
+        "UPDATE approvals SET status=?, decided_by=?, reason=?, decided_at=? WHERE id=?",
+        (status, by, reason or None, tx.now(), row.id),
+    )
+    data = {"id": row.id, "tool": row.tool, "reason": reason}
+    _record(tx, f"approval.{status}", row.id, data, row.run_id or row.execution_id, by)
+
+
+def _record(tx: Tx, kind: str, id: str, data: dict[str, object], execution_id: str | None, by: str) -> None:
+    tx.emit(kind, data, execution_id=execution_id, actor=by)
+    tx.touch(f"approval:{id}")
+    tx.touch("approvals")
+
+
+def _conflict(row: ApprovalRow, now: float) -> Conflict:
+    found = {"status": row.status, "decided_by": row.decided_by, "consumed_by": row.consumed_by}
+    if row.consumed_by is not None:
+        text = f"approval `{row.id}` was used by call `{row.consumed_by}`"
+        return Conflict(text, hint="read that call's outcome, or ask again", **found)
+    if row.status == "expired" or (row.status in ("pending", "approved") and row.expires_at <= now):
+        text = f"approval `{row.id}` has expired"
+        return Conflict(text, code="APPROVAL_EXPIRED", hint="make the call again to ask afresh", **found)
+    if row.status == "denied":
+        text = f"approval `{row.id}` was denied by `{row.decided_by}`"
+        return Conflict(text, code="APPROVAL_DENIED", hint="make the call again to ask afresh", **found)
+    if row.status == "pending":
+        text = f"approval `{row.id}` was not answered yet"
+        return Conflict(
+            text, code="APPROVAL_REQUIRED", hint=f"decide it: `packhost approvals show {row.id}`", **found
+        )
+    return Conflict(f"approval `{row.id}` is {row.status}", hint="make the call again to ask afresh", **found)

@@ -1,0 +1,192 @@
+"""Calls: the intent before the effect, the outcome after it, and refusals.
+
+Events: `call.started`, `call.ok`, `call.error`, `call.unknown`, `call.refused`. A direct call's
+run is created and ended with it and leaves no events of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+from packhost.errors import Conflict, NotFound
+from packhost.journal import canonical, digest
+from packhost.store.base import Reading, Tx
+from packhost.store.ops import approvals, executions, grants
+from packhost.store.rows import DIRECT, CallEnd, CallRow, NewCall, RefusedCall
+
+_COLUMNS = ", ".join(field.name for field in fields(CallRow))
+_IDEMPOTENT = 8
+_FENCED = "id=? AND owner=? AND epoch=? AND status='running' AND abort_requested=0"
+_INSERT = (
+    "INSERT INTO calls(id, execution_id, step, epoch, tool, tool_version, args_json, args_digest, idempotent,"
+    " idem_key, tool_use_id, approval_id, grant_id, enforcement, status, started_at)"
+    " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,'started',?)"
+)
+
+
+def begin(tx: Tx, new: NewCall) -> int:
+    """Record the intent of a call, before its effect; its step.
+
+    Uses up the approval and the grant that it names, and creates a direct call's run.
+    Raises `Conflict` when the approval was used (`data["consumed_by"]`), decided otherwise or
+    expired, the grant is spent, the run is held by another or being aborted, or the idempotency
+    key was used (`data["call_id"]`).
+    """
+    if new.idem_key is not None:
+        _unused(tx, new.idem_key)
+    if new.execution is None:
+        _fence(tx, new)
+    step = new.step
+    if step is None:
+        step = 1 if new.execution is not None else _next_step(tx, new.execution_id)
+    if new.grant_id is not None:
+        grants.check(tx, new.grant_id)
+    if new.approval_id is not None:
+        approvals.consume(tx, new.approval_id, new.binding or "", new.id)
+    if new.grant_id is not None:
+        grants.use(tx, new.grant_id)
+    if new.execution is not None:
+        executions.insert(tx, new.execution, "running", new.owner, new.epoch)
+    tx.execute(
+        _INSERT,
+        (
+            new.id,
+            new.execution_id,
+            step,
+            new.epoch,
+            new.tool,
+            new.tool_version,
+            new.args_json,
+            new.args_digest,
+            new.idempotent,
+            new.idem_key,
+            new.tool_use_id,
+            new.approval_id,
+            new.grant_id,
+            new.enforcement,
+            tx.now(),
+        ),
+    )
+    tx.emit(
+        "call.started", _intent(new, step), execution_id=new.execution_id, call_id=new.id, actor=new.actor
+    )
+    return step
+
+
+def end(
+    tx: Tx,
+    call_id: str,
+    status: CallEnd,
+    code: str | None = None,
+    result_json: str | None = None,
+    *,
+    finish_execution: bool = False,
+) -> None:
+    """Record how a call ended; with `finish_execution` the direct call's run ends with it.
+
+    A fact about the world, so taken even from a holder that was overtaken, and after the call was
+    already given up as `unknown`. Raises `NotFound`, or `Conflict` when its end is known.
+    """
+    now = tx.now()
+    row = tx.execute(
+        "UPDATE calls SET status=?, code=?, result_json=?, ended_at=? WHERE id=?"
+        " AND status IN ('started','unknown') RETURNING execution_id, tool, enforcement",
+        (status, code, result_json, now, call_id),
+    ).fetchone()
+    if row is None:
+        found = by_id(tx, call_id)
+        raise Conflict(
+            f"call `{call_id}` ended already", hint="its first outcome stands", status=found.status
+        )
+    execution_id, tool, enforcement = row
+    if finish_execution:
+        tx.execute(
+            "UPDATE executions SET status=?, outcome=?, owner=NULL, lease_until=NULL, updated_at=?, ended_at=?"
+            f" WHERE id=? AND kind='{DIRECT}'",
+            ("completed" if status == "ok" else "failed", code or status, now, now, execution_id),
+        )
+    data = {
+        "tool": tool,
+        "code": code,
+        "enforcement": enforcement,
+        "result_sha": None if result_json is None else digest(result_json),
+    }
+    tx.emit(f"call.{status}", data, execution_id=execution_id, call_id=call_id, actor="host")
+
+
+def record_refusal(tx: Tx, refused: RefusedCall) -> None:
+    """Leave an event for a call that did not start, and no row."""
+    data = {
+        **json.loads(refused.detail_json),
+        "tool": refused.tool,
+        "tool_version": refused.tool_version,
+        "arguments": None if refused.args_json is None else json.loads(refused.args_json),
+        "code": refused.code,
+        "message": refused.message,
+        "session_id": refused.session_id,
+        "principal": refused.principal,
+        "client": refused.client,
+        "approval_id": refused.approval_id,
+    }
+    tx.emit("call.refused", data, execution_id=refused.execution_id, actor=refused.actor)
+
+
+def of_execution(tx: Reading, execution_id: str) -> tuple[CallRow, ...]:
+    """A run's calls in the order of their steps."""
+    rows = tx.execute(f"SELECT {_COLUMNS} FROM calls WHERE execution_id=? ORDER BY step", (execution_id,))
+    return tuple(_row(row) for row in rows)
+
+
+def by_id(tx: Reading, call_id: str) -> CallRow:
+    """A call. Raises `NotFound`."""
+    row = tx.execute(f"SELECT {_COLUMNS} FROM calls WHERE id=?", (call_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no call `{call_id}`", hint="find it with `packhost runs events`")
+    return _row(row)
+
+
+def _row(row: tuple[object, ...]) -> CallRow:
+    values: list[object] = list(row)
+    values[_IDEMPOTENT] = bool(values[_IDEMPOTENT])
+    return CallRow(*values)  # type: ignore[arg-type]  # the column order is the fields' order
+
+
+def _unused(tx: Tx, idem_key: str) -> None:
+    row = tx.execute("SELECT id, status FROM calls WHERE idem_key=?", (idem_key,)).fetchone()
+    if row is not None:
+        raise Conflict(
+            f"the idempotency key `{idem_key}` was used by call `{row[0]}`",
+            hint="read that call's outcome, or use a new key",
+            call_id=row[0],
+            status=row[1],
+        )
+
+
+def _fence(tx: Tx, new: NewCall) -> None:
+    held = tx.execute(f"SELECT 1 FROM executions WHERE {_FENCED}", (new.execution_id, new.owner, new.epoch))
+    if held.fetchone() is None:
+        raise executions.conflict(tx, new.execution_id)
+
+
+def _next_step(tx: Tx, execution_id: str) -> int:
+    row = tx.execute("SELECT COALESCE(MAX(step), 0) + 1 FROM calls WHERE execution_id=?", (execution_id,))
+    return int(row.fetchone()[0])
+
+
+def _intent(new: NewCall, step: int) -> str:
+    """The event's data, around the arguments' text as it is: it is not parsed again."""
+    first = canonical({"approval_id": new.approval_id, "args_digest": new.args_digest})
+    rest = {
+        "enforcement": new.enforcement,
+        "grant_id": new.grant_id,
+        "idempotent": new.idempotent,
+        "step": step,
+        "tool": new.tool,
+        "tool_use_id": new.tool_use_id,
+        "tool_version": new.tool_version,
+    }
+    if new.execution is not None:
+        rest["client"] = new.execution.client
+        rest["session_id"] = new.execution.session_id
+    return f'{first[:-1]},"arguments":{new.args_json},{canonical(rest)[1:]}'

@@ -1,0 +1,329 @@
+"""What is stored, as frozen values: `New…` is what a caller hands in, `…Row` what is read back.
+
+A field's order is its column's order. `…_json` is JSON text, made once by `journal.canonical`.
+Times are in seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from packhost.rules.autonomy import Level
+
+ExecutionStatus = Literal["queued", "running", "paused", "interrupted", "completed", "failed", "aborted"]
+EndStatus = Literal["completed", "failed", "aborted"]
+CallStatus = Literal["started", "ok", "error", "unknown"]
+CallEnd = Literal["ok", "error", "unknown"]
+ApprovalStatus = Literal["pending", "approved", "denied", "expired", "cancelled"]
+AnswerVerdict = Literal["approve", "deny"]
+Assurance = Literal["client", "operator"]
+
+DIRECT = "call"
+"""The kind of an execution that is one call made directly."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewExecution:
+    """A run to be created; `kind` is `DIRECT` or the name of the driver that will run it.
+
+    `spec_json` is the request, never changed afterwards.
+    """
+
+    id: str
+    kind: str
+    session_id: str
+    principal: str
+    client: str
+    parent: str | None = None
+    agent: str | None = None
+    spec_json: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSummary:
+    """A run without its request, state and result.
+
+    `outcome` is `None` until it ended. `epoch` counts its claims and fences their owners.
+    `paused_by` names who asked for the pause, as long as that holds.
+    """
+
+    id: str
+    workspace: str
+    kind: str
+    session_id: str
+    principal: str
+    client: str
+    parent: str | None
+    agent: str | None
+    status: ExecutionStatus
+    outcome: str | None
+    owner: str | None
+    epoch: int
+    lease_until: float | None
+    pause_requested: bool
+    paused_by: str | None
+    abort_requested: bool
+    reason: str | None
+    waiting_on: str | None
+    created_at: float
+    updated_at: float
+    ended_at: float | None
+
+    @property
+    def ended(self) -> bool:
+        """Nothing can run it any more."""
+        return self.status in ("completed", "failed", "aborted")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow(ExecutionSummary):
+    """A run as a whole; a direct call's result is in its call."""
+
+    spec_json: str
+    state_json: str | None
+    result_json: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call about to start.
+
+    `execution` creates the run of a direct call along with it; else `execution_id` names a run
+    that `owner` holds in `epoch`. `step` left out is the next one. `args_json` is the display
+    form: hidden and secret values redacted. `approval_id` and `grant_id` are used up in the same
+    transaction; `binding` is what the approval must be bound to.
+    """
+
+    id: str
+    execution_id: str
+    owner: str
+    epoch: int
+    tool: str
+    tool_version: str
+    args_json: str
+    args_digest: str
+    idempotent: bool
+    actor: str
+    step: int | None = None
+    idem_key: str | None = None
+    tool_use_id: str | None = None
+    approval_id: str | None = None
+    binding: str | None = None
+    grant_id: str | None = None
+    enforcement: str | None = None
+    execution: NewExecution | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call; `code` is set when it did not end well, `result_json` is its display, capped."""
+
+    id: str
+    execution_id: str
+    step: int
+    epoch: int
+    tool: str
+    tool_version: str
+    args_json: str
+    args_digest: str
+    idempotent: bool
+    idem_key: str | None
+    tool_use_id: str | None
+    approval_id: str | None
+    grant_id: str | None
+    enforcement: str | None
+    status: CallStatus
+    code: str | None
+    result_json: str | None
+    started_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCall:
+    """A call that did not start; it leaves an event and nothing else.
+
+    `args_json` is `None` when the arguments were not admitted; `detail_json` is an object with
+    whatever else the refusal names (rule, layer, approval, place).
+    """
+
+    tool: str
+    code: str
+    message: str
+    session_id: str
+    principal: str
+    client: str
+    actor: str
+    tool_version: str | None = None
+    args_json: str | None = None
+    execution_id: str | None = None
+    approval_id: str | None = None
+    detail_json: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewApproval:
+    """A question to a person; `run_id` only when the call is nested in a run.
+
+    `binding` is the keyed digest of what exactly is asked for; `args_json` the display form.
+    """
+
+    id: str
+    session_id: str
+    principal: str
+    client: str
+    tool: str
+    tool_version: str
+    binding: str
+    names: tuple[str, ...]
+    assurance: Assurance
+    approvers_needed: int
+    prompt: str
+    args_json: str
+    expires_at: float
+    execution_id: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer:
+    """One person's answer; `at` is set by the store when it is left out."""
+
+    verdict: AnswerVerdict
+    by: str
+    channel: str
+    reason: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    """A question and how it was answered; `consumed_by` is the call that used it up."""
+
+    id: str
+    workspace: str
+    execution_id: str | None
+    run_id: str | None
+    session_id: str
+    principal: str
+    client: str
+    tool: str
+    tool_version: str
+    binding: str
+    names_json: str
+    assurance: Assurance
+    approvers_needed: int
+    prompt: str
+    args_json: str
+    status: ApprovalStatus
+    answers_json: str
+    decided_by: str | None
+    decided_channel: str | None
+    reason: str | None
+    decided_at: float | None
+    expires_at: float
+    consumed_by: str | None
+    created_at: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The named approvals that it stands for, `pack:name`."""
+        return tuple(json.loads(self.names_json))
+
+    @property
+    def answers(self) -> tuple[ApprovalAnswer, ...]:
+        """The answers so far, first to last."""
+        return tuple(ApprovalAnswer(**answer) for answer in json.loads(self.answers_json))
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments in their display form."""
+        return json.loads(self.args_json)
+
+
+@dataclass(frozen=True, slots=True)
+class NewGrant:
+    """A standing permission; `match_json` says which arguments it covers.
+
+    `principal` or `agent` left out means any; `max_uses` left out means no limit.
+    """
+
+    id: str
+    tool: str
+    tool_version: str
+    match_json: str
+    created_by: str
+    principal: str | None = None
+    agent: str | None = None
+    expires_at: float | None = None
+    max_uses: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """A standing permission and how often it was used."""
+
+    id: str
+    workspace: str
+    principal: str | None
+    agent: str | None
+    tool: str
+    tool_version: str
+    match_json: str
+    created_by: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    uses: int
+    max_uses: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A conversation and its autonomy; `level_before` is what it falls back to on expiry."""
+
+    id: str
+    workspace: str
+    principal: str
+    client: str
+    parent: str | None
+    level: Level
+    level_expires_at: float | None
+    level_before: Level | None
+    created_at: float
+    updated_at: float
+
+    def level_at(self, now: float) -> Level:
+        """The level that holds at a time."""
+        if (
+            self.level_before is not None
+            and self.level_expires_at is not None
+            and self.level_expires_at <= now
+        ):
+            return self.level_before
+        return self.level
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """One message of a session's history; `seq` counts from 1."""
+
+    session_id: str
+    seq: int
+    run_id: str | None
+    message_json: str
+
+    @property
+    def message(self) -> Any:
+        """The message as data."""
+        return json.loads(self.message_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of the audit chain; id 0 when it is empty."""
+
+    id: int
+    hash: str
