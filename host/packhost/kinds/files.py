@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+import builtins
+from collections.abc import Collection
+from typing import Protocol
 
-EntryType = Literal["file", "directory", "symlink", "other"]
+from packhost.sandbox.entries import EntryType, FileStat, Walk
 
-
-@dataclass(frozen=True, slots=True)
-class FileStat:
-    """What is known of a path: `size` in bytes, `modified` in seconds since the epoch."""
-
-    path: str
-    type: EntryType
-    size: int
-    modified: float
-    mode: int
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """Files found below a folder, and how many were passed over, by reason."""
-
-    files: tuple[FileStat, ...]
-    skipped: Mapping[str, int] = field(default_factory=dict)
+__all__ = ["EntryType", "FileStat", "Files", "Walk"]
 
 
 class Files(Protocol):
@@ -41,11 +24,11 @@ class Files(Protocol):
     def stat(self, path: str) -> FileStat:
         """What lies at `path`."""
 
-    def list(self, path: str) -> list[FileStat]:
+    def list(self, path: str) -> builtins.list[FileStat]:
         """The entries of a folder, by name."""
 
-    def walk(self, path: str, *, limit: int = 100_000) -> Walk:
-        """Every readable file below a folder, in order, symlinks not followed."""
+    def walk(self, path: str, *, limit: int = 100_000, skip_folders: Collection[str] = ()) -> Walk:
+        """Every readable file below a folder, in order, symlinks not followed, folders so named left out."""
 
     def write(self, path: str, data: bytes, *, create_parents: bool = True) -> None:
         """Replace or create a file as one step: readers see the old or the new whole."""

@@ -31,7 +31,7 @@ from packhost.sandbox.entries import FileStat, Walk, entry_type, file_stat
 from packhost.sandbox.failures import changed, exists, from_os_error, is_file, is_folder
 from packhost.sandbox.form import ROOT, check_form, outside, problem
 from packhost.sandbox.openat2 import Opener, best_opener, rename_without_replacing
-from packhost.sandbox.tree import Descent, entries, parent
+from packhost.sandbox.tree import Descent, entries, join, parent
 
 MAX_READ = 64 * 1024 * 1024
 """Bytes that one read returns at most."""
@@ -310,10 +310,12 @@ class FileBroker:
             raise
 
     def _neighbours(self, relative: str) -> builtins.list[str]:
+        folder, name = parent(relative)
         try:
-            return nearest(relative, [entry.path for entry in self._visible(parent(relative)[0])], 2)
+            usable = [entry for entry in self._visible(folder) if entry.type in ("file", "directory")]
         except OSError:
             return []
+        return [join(folder, near) for near in nearest(name, [parent(entry.path)[1] for entry in usable], 2)]
 
     def _visible(self, folder: str) -> builtins.list[FileStat]:
         return [
