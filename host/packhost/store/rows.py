@@ -10,15 +10,14 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from packhost.rules.autonomy import Level
+from packhost.rules.approvals import ApprovalStatus, Assurance
+from packhost.rules.autonomy import Level, effective
 
 ExecutionStatus = Literal["queued", "running", "paused", "interrupted", "completed", "failed", "aborted"]
 EndStatus = Literal["completed", "failed", "aborted"]
 CallStatus = Literal["started", "ok", "error", "unknown"]
 CallEnd = Literal["ok", "error", "unknown"]
-ApprovalStatus = Literal["pending", "approved", "denied", "expired", "cancelled"]
 AnswerVerdict = Literal["approve", "deny"]
-Assurance = Literal["client", "operator"]
 
 DIRECT = "call"
 """The kind of an execution that is one call made directly."""
@@ -189,12 +188,16 @@ class NewApproval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer:
-    """One person's answer; `at` is set by the store when it is left out."""
+    """One person's answer; `at` is set by the store when it is left out.
+
+    `assurance` is how sure the channel was that a person answered.
+    """
 
     verdict: AnswerVerdict
     by: str
     channel: str
     reason: str = ""
+    assurance: Assurance = "client"
     at: float = 0.0
 
 
@@ -297,13 +300,8 @@ class SessionRow:
 
     def level_at(self, now: float) -> Level:
         """The level that holds at a time."""
-        if (
-            self.level_before is not None
-            and self.level_expires_at is not None
-            and self.level_expires_at <= now
-        ):
-            return self.level_before
-        return self.level
+        floor = self.level if self.level_before is None else self.level_before
+        return effective(self.level, self.level_expires_at, floor, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,20 @@ Events: `approval.requested`, `approval.answered`, `approval.approved`, `approva
 `approval.expired`, `approval.cancelled`; that one was used is in the call's `call.started`.
 """
 
+# ruff: noqa: S608  # only this module's constants are spliced into SQL; values are always bound
+
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 from packhost.errors import Conflict, NotFound
 from packhost.journal import canonical
-from packhost.rules.approvals import tally
+from packhost.rules.approvals import ApprovalStatus, Vote, tally
 from packhost.store.base import Reading, Tx
-from packhost.store.rows import ApprovalAnswer, ApprovalRow, ApprovalStatus, NewApproval
+from packhost.store.rows import ApprovalAnswer, ApprovalRow, NewApproval
 
 _COLUMNS = ", ".join(field.name for field in fields(ApprovalRow))
 _LIVE = "(status='pending' OR (status='approved' AND consumed_by IS NULL)) AND expires_at>?"
@@ -83,11 +87,12 @@ def answer(tx: Tx, id: str, given: ApprovalAnswer) -> ApprovalRow:
         raise _conflict(row, now)
     given = replace(given, at=given.at or now)
     answers = (*row.answers, given)
-    status = tally(answers, row.approvers_needed)
+    votes = [Vote(each.by, each.verdict == "approve", each.assurance) for each in answers]
+    status = tally(votes, row.approvers_needed, row.assurance)
     decided = status != "pending"
     tx.execute(
-        "UPDATE approvals SET status=?, answers_json=?, decided_by=?, decided_channel=?, reason=?, decided_at=?"
-        " WHERE id=?",
+        "UPDATE approvals SET status=?, answers_json=?, decided_by=?, decided_channel=?, reason=?,"
+        " decided_at=? WHERE id=?",
         (
             status,
             canonical([asdict(each) for each in answers]),
@@ -103,6 +108,7 @@ def answer(tx: Tx, id: str, given: ApprovalAnswer) -> ApprovalRow:
         "tool": row.tool,
         "verdict": given.verdict,
         "channel": given.channel,
+        "assurance": given.assurance,
         "reason": given.reason,
     }
     kind = f"approval.{status}" if decided else "approval.answered"
@@ -205,14 +211,20 @@ def _close(tx: Tx, row: ApprovalRow, status: ApprovalStatus, by: str, reason: st
     _record(tx, f"approval.{status}", row.id, data, row.run_id or row.execution_id, by)
 
 
-def _record(tx: Tx, kind: str, id: str, data: dict[str, object], execution_id: str | None, by: str) -> None:
+def _record(
+    tx: Tx, kind: str, id: str, data: Mapping[str, object], execution_id: str | None, by: str
+) -> None:
     tx.emit(kind, data, execution_id=execution_id, actor=by)
     tx.touch(f"approval:{id}")
     tx.touch("approvals")
 
 
 def _conflict(row: ApprovalRow, now: float) -> Conflict:
-    found = {"status": row.status, "decided_by": row.decided_by, "consumed_by": row.consumed_by}
+    found: dict[str, Any] = {
+        "status": row.status,
+        "decided_by": row.decided_by,
+        "consumed_by": row.consumed_by,
+    }
     if row.consumed_by is not None:
         text = f"approval `{row.id}` was used by call `{row.consumed_by}`"
         return Conflict(text, hint="read that call's outcome, or ask again", **found)

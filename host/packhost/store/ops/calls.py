@@ -4,10 +4,13 @@ Events: `call.started`, `call.ok`, `call.error`, `call.unknown`, `call.refused`.
 run is created and ended with it and leaves no events of its own.
 """
 
+# ruff: noqa: S608  # only this module's constants are spliced into SQL; values are always bound
+
 from __future__ import annotations
 
 import json
 from dataclasses import fields
+from typing import Any
 
 from packhost.errors import Conflict, NotFound
 from packhost.journal import canonical, digest
@@ -102,8 +105,8 @@ def end(
     execution_id, tool, enforcement = row
     if finish_execution:
         tx.execute(
-            "UPDATE executions SET status=?, outcome=?, owner=NULL, lease_until=NULL, updated_at=?, ended_at=?"
-            f" WHERE id=? AND kind='{DIRECT}'",
+            "UPDATE executions SET status=?, outcome=?, owner=NULL, lease_until=NULL, updated_at=?,"
+            f" ended_at=? WHERE id=? AND kind='{DIRECT}'",
             ("completed" if status == "ok" else "failed", code or status, now, now, execution_id),
         )
     data = {
@@ -146,10 +149,10 @@ def by_id(tx: Reading, call_id: str) -> CallRow:
     return _row(row)
 
 
-def _row(row: tuple[object, ...]) -> CallRow:
-    values: list[object] = list(row)
+def _row(row: tuple[Any, ...]) -> CallRow:
+    values = list(row)
     values[_IDEMPOTENT] = bool(values[_IDEMPOTENT])
-    return CallRow(*values)  # type: ignore[arg-type]  # the column order is the fields' order
+    return CallRow(*values)
 
 
 def _unused(tx: Tx, idem_key: str) -> None:

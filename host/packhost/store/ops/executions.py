@@ -5,9 +5,12 @@ overtaken meets a `Conflict`. Events: `run.queued`, `run.running`, `run.state`, 
 `run.pause_requested`, `run.abort_requested` and `run.<status>`. A renewed lease leaves none.
 """
 
+# ruff: noqa: S608  # only this module's constants are spliced into SQL; values are always bound
+
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 from packhost.errors import Code, Conflict, NotFound
 from packhost.journal import digest
@@ -96,7 +99,8 @@ def renew(tx: Tx, owner: str, ttl: float) -> tuple[str, ...]:
     """Prolong every unexpired lease of `owner` by `ttl` seconds from now; the runs it still holds."""
     now = tx.now()
     rows = tx.execute(
-        "UPDATE executions SET lease_until=? WHERE owner=? AND status='running' AND lease_until>? RETURNING id",
+        "UPDATE executions SET lease_until=? WHERE owner=? AND status='running' AND lease_until>?"
+        " RETURNING id",
         (now + ttl, owner, now),
     ).fetchall()
     return tuple(row[0] for row in rows)
@@ -147,8 +151,9 @@ def mark_paused(
     """Let go of a run that paused; state and reason left out stay. Raises `Conflict` as `save_state`."""
     _held(tx, id, owner, epoch)
     tx.execute(
-        "UPDATE executions SET status='paused', owner=NULL, lease_until=NULL, pause_requested=0, waiting_on=?,"
-        " state_json=COALESCE(?, state_json), reason=COALESCE(?, reason), updated_at=? WHERE id=?",
+        "UPDATE executions SET status='paused', owner=NULL, lease_until=NULL, pause_requested=0,"
+        " waiting_on=?, state_json=COALESCE(?, state_json), reason=COALESCE(?, reason),"
+        " updated_at=? WHERE id=?",
         (waiting_on, state_json, reason, tx.now(), id),
     )
     tx.emit("run.paused", {"waiting_on": waiting_on, "reason": reason}, execution_id=id, actor=owner)
@@ -246,7 +251,7 @@ def listing(
     return tuple(ExecutionSummary(*_typed(row)) for row in rows)
 
 
-def _typed(row: tuple[object, ...]) -> list[object]:
+def _typed(row: tuple[Any, ...]) -> list[Any]:
     values = list(row)
     for index in _FLAGS:
         values[index] = bool(values[index])

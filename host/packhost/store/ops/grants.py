@@ -1,6 +1,8 @@
 """Standing permissions: given, used, revoked. Events: `grant.added`, `grant.revoked`; a use is in
 its call's `call.started`."""
 
+# ruff: noqa: S608  # only this module's constants are spliced into SQL; values are always bound
+
 from __future__ import annotations
 
 import json

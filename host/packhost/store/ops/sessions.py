@@ -1,6 +1,8 @@
 """Conversations: history, and the autonomy level. Events: `session.opened`, `session.level`,
 `session.messages`."""
 
+# ruff: noqa: S608  # only this module's constants are spliced into SQL; values are always bound
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,0 +1,321 @@
+"""The store on SQLite: one writing connection in its thread, one reading connection beside it.
+
+Nothing else may write or checkpoint: SQLite before 3.51.3 can lose commits when two connections
+do so at one instant. The caller therefore holds the `HostLock` for as long as a store is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from packhost.errors import Conflict, PackhostError, StoreUnavailable
+from packhost.journal import GENESIS, canonical, digest, link
+from packhost.store.base import Reading, Tx
+from packhost.store.migrations import MIGRATIONS, Migration, migrate
+from packhost.store.writer import MAX_POSTED, Writer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STORE_NAME = "store.db"
+_EVENT = (
+    "INSERT INTO events(id, workspace, execution_id, call_id, type, actor, data_json, data_sha, ts, prev,"
+    " hash) VALUES(?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+class SqliteReading:
+    """A read-only view on one connection."""
+
+    __slots__ = ("connection", "execute", "workspace")
+
+    def __init__(self, connection: sqlite3.Connection, workspace: str) -> None:
+        self.connection = connection
+        self.execute = connection.execute
+        self.workspace = workspace
+
+    def now(self) -> float:
+        """The store's clock."""
+        return time.time()
+
+
+class SqliteTx(SqliteReading):
+    """The writing connection; the chain's head is kept in memory between commits."""
+
+    __slots__ = ("_hash", "_id", "_touched")
+
+    def __init__(self, connection: sqlite3.Connection, workspace: str) -> None:
+        super().__init__(connection, workspace)
+        self._touched: set[str] = set()
+        self._id = -1
+        self._hash = ""
+
+    @property
+    def changes(self) -> int:
+        """How many rows this connection has changed."""
+        return self.connection.total_changes
+
+    def begin(self) -> None:
+        self.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> frozenset[str]:
+        self.execute("COMMIT")
+        touched = frozenset(self._touched)
+        self._touched.clear()
+        return touched
+
+    def rollback(self) -> None:
+        self._touched.clear()
+        self._id = -1
+        if self.connection.in_transaction:
+            self.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def explain(self, error: Exception) -> PackhostError | None:
+        return explain(error)
+
+    def touch(self, topic: str) -> None:
+        """Wake whoever watches the topic, after the commit."""
+        self._touched.add(topic)
+
+    def emit(
+        self,
+        type: str,
+        data: Mapping[str, Any] | str,
+        *,
+        execution_id: str | None = None,
+        call_id: str | None = None,
+        actor: str = "",
+    ) -> int:
+        """Append an event to the chain."""
+        text = data if isinstance(data, str) else canonical(data)
+        if self._id < 0:
+            row = self.execute("SELECT id, hash FROM events ORDER BY id DESC LIMIT 1").fetchone()
+            self._id, self._hash = row or (0, GENESIS)
+        id, prev, sha, ts = self._id + 1, self._hash, digest(text), time.time()
+        hash = link(prev, id, self.workspace, execution_id, call_id, type, actor, sha, ts)
+        self.execute(
+            _EVENT, (id, self.workspace, execution_id, call_id, type, actor, text, sha, ts, prev, hash)
+        )
+        self._id, self._hash = id, hash
+        self._touched.add("events")
+        if execution_id is not None:
+            self._touched.add(f"run:{execution_id}")
+        return id
+
+
+class SqliteWatch:
+    """A waiter on one topic."""
+
+    __slots__ = ("_event", "_topic", "_watches")
+
+    def __init__(self, topic: str, watches: dict[str, set[SqliteWatch]]) -> None:
+        self._topic = topic
+        self._watches = watches
+        self._event = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Return once a commit touched the topic."""
+        await self._event.wait()
+        self._event.clear()
+
+    def wake(self) -> None:
+        """Let `changed` return."""
+        self._event.set()
+
+    def __enter__(self) -> Self:
+        self._watches.setdefault(self._topic, set()).add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        others = self._watches.get(self._topic, set())
+        others.discard(self)
+        if not others:
+            self._watches.pop(self._topic, None)
+
+
+class SqliteStore:
+    """The `Store` of one workspace in the file `path`; see `packhost.store.base`.
+
+    Opening it creates or migrates the database. Raises `StoreUnavailable` when that cannot be
+    done, `PackhostError` with `STORE_NEWER` when a later packhost wrote it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        workspace: str,
+        *,
+        migrations: Sequence[Migration] = MIGRATIONS,
+        max_posted: int = MAX_POSTED,
+    ) -> None:
+        self.path = path
+        self.workspace = workspace
+        self._watches: dict[str, set[SqliteWatch]] = {}
+        self._reading = threading.Lock()
+        with _explained(path):
+            _make_private(path)
+            writing = _connect(path)
+            try:
+                _prepare(writing)
+                self.backup = migrate(writing, path, migrations)
+                reader = _read_only(path)
+            except BaseException:
+                writing.close()
+                raise
+        self._reader = SqliteReading(reader, workspace)
+        self._writer = Writer(SqliteTx(writing, workspace), self._wake, max_posted=max_posted)
+        self._open = True
+
+    async def write(self, op: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `op`, return its result after COMMIT; shielded from cancellation until then."""
+        waiter = self._writer.submit(op, args, kwargs)
+        with anyio.CancelScope(shield=True):
+            result: T = await waiter
+        await checkpoint_if_cancelled()
+        return result
+
+    def post(
+        self, op: Callable[Concatenate[Tx, P], object], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[object] | None:
+        """Queue `op` best effort; something to await only when too many wait already."""
+        return self._writer.post(op, args, kwargs)
+
+    async def flush(self) -> None:
+        """Return once everything queued so far was committed or has failed."""
+        await self.write(_nothing)
+
+    def read(self, op: Callable[Concatenate[Reading, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a short look-up in one snapshot; its result must not be lazy."""
+        reader = self._reader
+        with self._reading:
+            if not self._open:
+                raise StoreUnavailable("the store is closed", hint="start packhost again")
+            try:
+                reader.execute("BEGIN")
+                try:
+                    return op(reader, *args, **kwargs)
+                finally:
+                    reader.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise explain(error, self.path) or error from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Reading]:
+        """A view for long reads, on a connection of its own."""
+        with _explained(self.path):
+            connection = _read_only(self.path)
+            try:
+                connection.execute("BEGIN")
+                yield SqliteReading(connection, self.workspace)
+            finally:
+                connection.close()
+
+    def watch(self, topic: str) -> SqliteWatch:
+        """Wait for commits that touched `topic`."""
+        return SqliteWatch(topic, self._watches)
+
+    async def close(self) -> None:
+        """Commit what is queued and let go of the database; idempotent."""
+        self._close_reader()
+        with anyio.CancelScope(shield=True):
+            await self._writer.close()
+
+    def close_now(self) -> None:
+        """`close` for a store that was only read, or whose event loop has ended."""
+        self._close_reader()
+        self._writer.abandon()
+
+    def _close_reader(self) -> None:
+        # Before the writer: the last connection to close checkpoints, and that must be the writer's.
+        with self._reading:
+            if self._open:
+                self._open = False
+                self._reader.connection.close()
+
+    def _wake(self, topics: frozenset[str]) -> None:
+        for topic in topics & self._watches.keys():
+            for watch in self._watches[topic]:
+                watch.wake()
+
+
+def explain(error: Exception, path: Path | None = None) -> PackhostError | None:
+    """A database's error in our words; `None` when it is another's."""
+    if isinstance(error, sqlite3.IntegrityError):
+        return Conflict(
+            f"a record collides with one that exists, or names one that does not: {error}",
+            hint="read the state again before trying once more",
+        )
+    if not isinstance(error, sqlite3.DatabaseError | OSError):
+        return None
+    place = f"`{path}`" if path else "the store"
+    name = getattr(error, "sqlite_errorname", "")
+    hint = "check the disk and the rights of the state folder, then try again"
+    if name == "SQLITE_FULL":
+        hint = "free space on the disk that holds the state folder, then try again"
+    elif name in ("SQLITE_BUSY", "SQLITE_LOCKED"):
+        hint = "another process writes to the store: end it, then try again"
+    elif name in ("SQLITE_NOTADB", "SQLITE_CORRUPT") or name.startswith("SQLITE_CORRUPT"):
+        hint = "move the file aside to start afresh, or put a backup in its place"
+    return StoreUnavailable(f"{place} cannot be used: {error}", hint=hint, reason=name)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise explain(error, path) or error from error
+
+
+def _make_private(path: Path) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+    finally:
+        os.close(fd)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=5, cached_statements=256
+    )
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] != "wal":
+        raise StoreUnavailable(
+            "the store cannot keep a write-ahead log where it lies",
+            hint="put the state folder on a local disk, by XDG_STATE_HOME",
+        )
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    if sys.platform == "darwin":
+        connection.execute("PRAGMA fullfsync=1")
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    connection = _connect(path)
+    connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def _nothing(tx: Tx) -> None:
+    """An op that only marks a place in the queue."""
