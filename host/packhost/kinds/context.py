@@ -31,6 +31,7 @@ class OfferedTool:
     canonical: str
     description: str
     input_schema: Mapping[str, Any]
+    idempotent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,16 @@ class RunHandle(Protocol):
     def config(self) -> Mapping[str, Any]:
         """The pack's section of `packhost.yaml`, as it was accepted."""
 
+    @property
+    def waited(self) -> float:
+        """Seconds that people were waited for since the run was started or resumed."""
+
+    @property
+    def aborting(self) -> bool:
+        """Whether the run was asked to end: what its driver then leaves behind is final."""
+
     def offered(self, patterns: Sequence[str] | None) -> tuple[OfferedTool, ...]:
-        """The listed tools that match, by canonical or wire name; `None` means the pack's default."""
+        """The listed tools that match, by canonical or wire name; `None`: all but the driver's own pack's."""
 
     def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Connection:
         """A connection whose `header` carries the secret, after `scheme` when one is given."""
@@ -140,11 +149,17 @@ class RunHandle(Protocol):
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
         """One governed call in this run; a refusal is an outcome, not an exception."""
 
+    async def recorded(self, tool_use_id: str) -> ToolOutcome | None:
+        """What the record says of a call made before an interruption; `None`: it never started.
+
+        `CANCELLED` is an idempotent call that was cut off, `EFFECTS_UNKNOWN` any other.
+        """
+
     async def history(self) -> list[Message]:
         """The session's messages so far, in order."""
 
     async def append(self, messages: Sequence[Message]) -> None:
-        """Add messages to the session's history for good."""
+        """Add messages to the session's history for good and write `state` down, as one step."""
 
     async def emit(self, type: str, data: Mapping[str, Any]) -> None:
         """Record an event of this run."""
@@ -182,7 +197,10 @@ class RunService(Protocol):
         """Write a new run down, start it in the host's task group, return its id."""
 
     async def wait(self, run_id: str, *, context: CallContext) -> RunView:
-        """Wait until the run ends or pauses; cancelling the wait aborts a run that this call started."""
+        """Wait until the run ends or pauses; cancelling the wait aborts a run that this call started.
+
+        While it lasts, what the run must ask a person is put through this call's own channel.
+        """
 
     async def get(self, run_id: str, *, context: CallContext) -> RunView:
         """A run of the caller's; `NotFound` for any other."""
