@@ -76,9 +76,13 @@ class Asker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A call that ran; `value` is what the tool returned, secrets redacted, untrusted output wrapped."""
+    """A call that ran; `value` is what the tool returned, secrets redacted, untrusted output wrapped.
+
+    `text` is the value as compact JSON, made once: what a client and a model read.
+    """
 
     value: Any
+    text: str
     call_id: str
     run_id: str
     enforcement: Enforcement

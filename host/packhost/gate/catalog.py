@@ -1,0 +1,108 @@
+"""The registry as the gate uses it: each tool with its validators, its layers and its static coverage.
+
+Built once for each generation of the configuration, so that a call compiles and merges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema_rs
+
+from packhost.gate.types import Withheld
+from packhost.kinds.base import Kind, Tool
+from packhost.names import nearest, parse_tool
+from packhost.packs.registry import Registry
+from packhost.rules.policy import NamedApproval
+from packhost.rules.scopes import Layer, Uncovered, coverage
+
+MANIFEST_LAYER = "manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tool, ready to be called."""
+
+    tool: Tool
+    kind: Kind
+    layers: tuple[Layer, ...]
+    """Workspace bounds, the pack's entry and the manifest, in this order."""
+    uncovered: Uncovered | None
+    """Why the tool is neither listed nor run; `None` when every layer covers it."""
+    input_validator: Any
+    output_validator: Any | None
+    required: tuple[NamedApproval, ...]
+    hidden: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Every known tool of one generation of the configuration."""
+
+    generation: int
+    entries: Mapping[str, Entry]
+    """By canonical name."""
+    by_wire: Mapping[str, Entry]
+
+    def find(self, name: str) -> Entry | None:
+        """The entry for a canonical or wire name."""
+        return self.by_wire.get(name) or self.entries.get(name)
+
+    def like(self, name: str) -> list[str]:
+        """Wire names of listed tools most like `name`."""
+        known = [wire for wire, entry in self.by_wire.items() if entry.uncovered is None]
+        parsed = parse_tool(name)
+        return nearest(parsed.wire if parsed else name, known)
+
+    def listed(self, narrowing: Sequence[Layer] = ()) -> list[Entry]:
+        """Entries that every layer covers, those of a session or subagent included."""
+        return [
+            entry
+            for entry in self.entries.values()
+            if entry.uncovered is None and (not narrowing or coverage(entry.tool.scopes, narrowing) is None)
+        ]
+
+    def withheld(self, narrowing: Sequence[Layer] = ()) -> list[Withheld]:
+        """Tools that are not on offer, each with the layer that took it away."""
+        out = []
+        for name, entry in self.entries.items():
+            uncovered = entry.uncovered or (coverage(entry.tool.scopes, narrowing) if narrowing else None)
+            if uncovered is not None:
+                out.append(
+                    Withheld(name, uncovered.layer, f"{uncovered.layer} does not cover `{uncovered.needed}`")
+                )
+        return out
+
+
+def build_catalog(
+    registry: Registry,
+    kinds: Mapping[str, Kind],
+    bounds: Sequence[Layer],
+    generation: int,
+) -> Catalog:
+    """Join each tool with its kind, validators and layers."""
+    entries: dict[str, Entry] = {}
+    for name, tool in registry.tools.items():
+        kind = kinds.get(tool.spec.kind)
+        if kind is not None:
+            entries[name] = _entry(tool, kind, registry, bounds)
+    return Catalog(generation, entries, {entry.tool.id.wire: entry for entry in entries.values()})
+
+
+def _entry(tool: Tool, kind: Kind, registry: Registry, bounds: Sequence[Layer]) -> Entry:
+    layers = (*bounds, *tool.pack.layers, Layer(MANIFEST_LAYER, tool.scopes, tool.place))
+    spec = tool.spec
+    return Entry(
+        tool=tool,
+        kind=kind,
+        layers=layers,
+        uncovered=coverage(tool.scopes, layers),
+        input_validator=jsonschema_rs.Draft202012Validator(dict(spec.input_schema)),
+        output_validator=(
+            jsonschema_rs.Draft202012Validator(dict(spec.output_schema)) if spec.output_schema else None
+        ),
+        required=tuple(registry.approvals[name] for name in spec.required_approvals),
+        hidden=frozenset(spec.hidden_parameters),
+    )

@@ -1,0 +1,58 @@
+"""One generation of everything that a decision depends on beside the call itself.
+
+The composition root makes a new one when a configuration changes and the gate swaps it whole, so
+that no call sees half of a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from packhost.gate.catalog import Catalog
+from packhost.rules.autonomy import Level
+from packhost.rules.policy import Policy
+from packhost.sandbox.level import Requirement
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes."""
+
+    max_argument_bytes: int
+    max_result_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long a question stays open, in seconds, and what holds where nobody can be asked."""
+
+    timeout: float
+    unattended: Literal["hold", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Autonomy:
+    """The workspace's levels: what a new session starts at, and what none passes."""
+
+    default: Level
+    maximum: Level
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What holds now, both the accepted configuration and the file's, the stricter of the two."""
+
+    catalog: Catalog
+    policies: tuple[Policy, ...]
+    limits: Limits
+    autonomy: Autonomy
+    terms: Terms
+    require: Requirement
+    variables: Mapping[str, Any]
+    sections: Mapping[str, Mapping[str, Any]]
+    """A pack's own section of the accepted configuration, by pack id."""
+    resolve_secret: Callable[[str], str]
+    redact: Callable[[str], str]
+    problems: tuple[str, ...] = field(default=())

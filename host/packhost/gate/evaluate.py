@@ -1,0 +1,249 @@
+"""The gate's first four steps, without effects: resolve, admit, cover, decide.
+
+`evaluate` is what a call and `explain` share: it reads the catalogue, the session's level and the
+file system's present shape, and returns either a refusal or everything that the later steps need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packhost.errors import PackhostError, ScopeDenied
+from packhost.gate.catalog import Catalog, Entry
+from packhost.gate.configuration import Configuration
+from packhost.gate.display import as_text, display_arguments
+from packhost.gate.nearest import nearest_path
+from packhost.gate.types import Caller, CallRequest, Refusal
+from packhost.rules.autonomy import Level
+from packhost.rules.policy import Decision, Facts, Policy, strictest
+from packhost.rules.scopes import Access, Layer, coverage
+from packhost.sandbox.level import Requirement, satisfies
+from packhost.sandbox.paths import FileBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A call that may go on: admitted, covered and decided."""
+
+    entry: Entry
+    arguments: dict[str, Any]
+    arguments_json: str
+    layers: tuple[Layer, ...]
+    files: FileBroker
+    facts: Facts
+    decision: Decision
+
+    @property
+    def display_json(self) -> str:
+        """The arguments as they are recorded and shown: hidden ones redacted."""
+        if not self.entry.hidden:
+            return self.arguments_json
+        return as_text(display_arguments(self.arguments, self.entry.hidden))
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The step that stopped a call, and the refusal."""
+
+    step: str
+    refusal: Refusal
+    entry: Entry | None = None
+
+
+def evaluate(
+    request: CallRequest, configuration: Configuration, level: Level, root_descriptor: int
+) -> Evaluation | Stopped:
+    """Take a call through steps one to four; nothing is written and nothing runs."""
+    entry = configuration.catalog.find(request.tool)
+    if entry is None:
+        return Stopped("resolve", _unknown(request.tool, configuration.catalog))
+    admitted = admit(entry, request.arguments, configuration)
+    if isinstance(admitted, Refusal):
+        return Stopped("admit", admitted, entry)
+    arguments, text = admitted
+    layers = entry.layers + request.caller.narrowing if request.caller.narrowing else entry.layers
+    files = FileBroker(root_descriptor, layers)
+    uncovered = cover(entry, request.caller, arguments, files)
+    if uncovered is not None:
+        return Stopped("cover", uncovered, entry)
+    facts = _facts(entry, request.caller, arguments)
+    decision = decide(facts, configuration.policies, level)
+    if decision.verdict == "deny":
+        return Stopped("decide", denied(entry, decision), entry)
+    weak = enforceable(entry, configuration.require)
+    if weak is not None:
+        return Stopped("enforce", weak, entry)
+    return Evaluation(entry, arguments, text, layers, files, facts, decision)
+
+
+def admit(
+    entry: Entry, given: Mapping[str, Any], configuration: Configuration
+) -> tuple[dict[str, Any], str] | Refusal:
+    """Fill hidden parameters, check the whole schema, cap the size; the arguments and their JSON."""
+    arguments, limit = dict(given), configuration.limits.max_argument_bytes
+    for name in entry.hidden:
+        if name in arguments:
+            return Refusal(
+                "INVALID_INPUT",
+                f"`{name}` is filled by the host and cannot be given",
+                "leave it out",
+                data={"path": f"/{name}"},
+            )
+        if name in configuration.variables:
+            arguments[name] = configuration.variables[name]
+    try:
+        text = as_text(arguments)
+    except (ValueError, TypeError, RecursionError):
+        return Refusal(
+            "INVALID_INPUT", "the arguments are not plain JSON", "leave out NaN, infinities and cycles"
+        )
+    if len(text) > limit or len(text.encode("utf-8", "surrogatepass")) > limit:
+        return Refusal(
+            "INVALID_INPUT",
+            f"the arguments are larger than {limit} bytes",
+            "send less at once, or raise `limits.max_argument_bytes`",
+        )
+    if not entry.input_validator.is_valid(arguments):
+        return _invalid(entry, arguments)
+    return arguments, text
+
+
+def _invalid(entry: Entry, arguments: Mapping[str, Any]) -> Refusal:
+    errors = list(entry.input_validator.iter_errors(arguments))
+    first = errors[0]
+    path = "/" + "/".join(str(part) for part in first.instance_path)
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return Refusal(
+        "INVALID_INPUT",
+        f"{_one_line(first.message)} at `{path}`{more}",
+        f"see the input schema of `{entry.tool.id.wire}`",
+        data={"path": path},
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+def cover(entry: Entry, caller: Caller, arguments: Mapping[str, Any], files: FileBroker) -> Refusal | None:
+    """Hold the tool and each `x-path` argument to every layer."""
+    missing = entry.uncovered or (coverage(entry.tool.scopes, caller.narrowing) if caller.narrowing else None)
+    if missing is not None:
+        return Refusal(
+            "SCOPE_DENIED",
+            f"the {missing.layer} does not cover `{missing.needed}`, which `{entry.tool.id}` needs",
+            "`packhost tools list --all` shows what is withheld and why",
+            rule=missing.place,
+            layer=missing.layer,
+            patterns=missing.patterns,
+        )
+    for path, access in entry.tool.path_arguments:
+        for place, value in _values(arguments, path):
+            try:
+                files.resolve(value, access)
+            except ScopeDenied as denied_use:
+                return _outside(denied_use, value, place, access, entry.layers, files)
+            except PackhostError as error:
+                return Refusal(error.code, error.message, error.hint, data={"path": _pointer(place)})
+    return None
+
+
+def _outside(
+    error: ScopeDenied,
+    value: str,
+    place: tuple[str | int, ...],
+    access: Access,
+    layers: Sequence[Layer],
+    files: FileBroker,
+) -> Refusal:
+    near = nearest_path(value, access, layers, files)
+    return Refusal(
+        "SCOPE_DENIED",
+        error.message,
+        f"the nearest path that is allowed is `{near}`"
+        if near
+        else error.hint or "choose a path inside the scopes",
+        rule=error.data.get("place"),
+        layer=error.data.get("layer"),
+        patterns=tuple(error.data.get("patterns", ())),
+        nearest={"at": _pointer(place), "value": near} if near else None,
+        data={"path": _pointer(place)},
+    )
+
+
+def _pointer(place: Sequence[str | int]) -> str:
+    return "/" + "/".join(str(part) for part in place)
+
+
+def _values(
+    arguments: Any, path: Sequence[str], before: tuple[str | int, ...] = ()
+) -> list[tuple[tuple[str | int, ...], str]]:
+    """The strings at an `x-path` place; `*` stands for every item of an array."""
+    if not path:
+        return [(before, arguments)] if isinstance(arguments, str) else []
+    head, rest = path[0], path[1:]
+    if head == "*" and isinstance(arguments, list):
+        return [found for i, item in enumerate(arguments) for found in _values(item, rest, (*before, i))]
+    if isinstance(arguments, Mapping) and head in arguments:
+        return _values(arguments[head], rest, (*before, head))
+    return []
+
+
+def _facts(entry: Entry, caller: Caller, arguments: Mapping[str, Any]) -> Facts:
+    spec = entry.tool.spec
+    return Facts(
+        tool=entry.tool.id,
+        kind=spec.kind,
+        permission=spec.permission,
+        principal=caller.principal,
+        client=caller.client,
+        arguments=arguments,
+        required=entry.required,
+        control=spec.control,
+    )
+
+
+def decide(facts: Facts, policies: Sequence[Policy], level: Level) -> Decision:
+    """Every configuration decides; the strictest counts."""
+    decision = policies[0].decide(facts, level)
+    for policy in policies[1:]:
+        decision = strictest(decision, policy.decide(facts, level))
+    return decision
+
+
+def denied(entry: Entry, decision: Decision) -> Refusal:
+    """A denial, with the reason that decided and where its rule stands."""
+    reason = decision.reasons[0]
+    code = decision.code or "POLICY_DENIED"
+    if code == "AUTONOMY_DENIED":
+        hint = "a person can raise this session's level: `packhost sessions raise SESSION LEVEL`"
+    else:
+        hint = "do it another way, or ask whoever keeps `packhost.yaml`"
+    return Refusal(code, f"`{entry.tool.id}` is denied: {reason.text}", hint, rule=reason.place)
+
+
+def enforceable(entry: Entry, require: Requirement) -> Refusal | None:
+    """Hold a pack from elsewhere to the enforcement level that the workspace requires."""
+    level = entry.kind.enforcement(entry.tool)
+    if satisfies(level, require):
+        return None
+    return Refusal(
+        "ENFORCEMENT_UNAVAILABLE",
+        f"`{entry.tool.id}` would run at level `{level}`, and the workspace requires `{require}`",
+        "a person may set `enforcement.require: advisory` in packhost.yaml: its scopes are then not enforced",
+        enforcement=level,
+    )
+
+
+def _unknown(name: str, catalog: Catalog) -> Refusal:
+    like = catalog.like(name)
+    return Refusal(
+        "TOOL_NOT_FOUND",
+        f"there is no tool `{name[:200]}`",
+        f"did you mean {' or '.join(f'`{word}`' for word in like)}"
+        if like
+        else "list the tools to see what there is",
+        data={"near": like},
+    )

@@ -1,0 +1,363 @@
+"""The only path to a call: admit, cover, decide, approve, intent, run, record.
+
+A nested call comes back in here by `CallContext`; nothing reaches a handler in another way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable
+from typing import Any, Literal
+
+import anyio
+
+from packhost.errors import Conflict, NotFound, PackhostError, StoreUnavailable
+from packhost.gate.approve import Approvals, Approved
+from packhost.gate.configuration import Configuration, Terms
+from packhost.gate.context import GateContext, may_call
+from packhost.gate.display import as_text
+from packhost.gate.evaluate import Evaluation, Stopped, evaluate
+from packhost.gate.explain import trace_of
+from packhost.gate.flights import Flights
+from packhost.gate.output import check_output, recorded
+from packhost.gate.sessions import Sessions
+from packhost.gate.types import (
+    Asker,
+    Caller,
+    CallRequest,
+    Completed,
+    Deferred,
+    Listing,
+    Outcome,
+    Refusal,
+    Trace,
+)
+from packhost.kinds.context import HostServices
+from packhost.names import new_id
+from packhost.store.base import Store
+from packhost.store.ops import calls
+from packhost.store.rows import DIRECT, ApprovalRow, NewCall, NewExecution, RefusedCall
+
+log = logging.getLogger("packhost.gate")
+DIRECT_EPOCH = 1
+_UNSURE = "whether it had effects is unknown: look before you call it again"
+
+
+class Gate:
+    """Takes every call through the eight steps, in order."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        key: bytes,
+        root_descriptor: int,
+        owner: str,
+        configuration: Callable[[], Configuration],
+        services: Callable[[], HostServices],
+    ) -> None:
+        """`configuration` gives the generation that holds now and is asked once a call."""
+        self._store = store
+        self._key = key
+        self._root = root_descriptor
+        self._owner = owner
+        self._configuration = configuration
+        self._services = services
+        self._flights = Flights()
+        self.sessions = Sessions(store, lambda: configuration().autonomy)
+        self.approvals = Approvals(store, key, self._terms)
+
+    def _terms(self) -> Terms:
+        return self._configuration().terms
+
+    def listed(self, caller: Caller) -> Listing:
+        """The tools on offer to a caller, and those withheld with the layer that took each away."""
+        catalog = self._configuration().catalog
+        return Listing(
+            tuple(entry.tool for entry in catalog.listed(caller.narrowing)),
+            tuple(catalog.withheld(caller.narrowing)),
+        )
+
+    def explain(self, request: CallRequest) -> Trace:
+        """Every step that a call would pass; nothing runs and nothing is recorded."""
+        configuration = self._configuration()
+        level = self.sessions.level(request.caller.session_id)
+        return trace_of(request, evaluate(request, configuration, level, self._root), level)
+
+    async def decide(
+        self,
+        approval_id: str,
+        verdict: Literal["approve", "deny"],
+        *,
+        by: str,
+        channel: str,
+        reason: str = "",
+    ) -> ApprovalRow:
+        """Record a person's answer to a question, from whatever channel; see `Approvals.decide`."""
+        return await self.approvals.decide(approval_id, verdict, by=by, channel=channel, reason=reason)
+
+    async def call(self, request: CallRequest, asker: Asker | None = None) -> Outcome:
+        """One call, from its name to its recorded outcome. Cancellable; what was acknowledged is kept."""
+        return await self._call(request, asker, None)
+
+    async def _call(self, request: CallRequest, asker: Asker | None, parent: GateContext | None) -> Outcome:
+        configuration = self._configuration()
+        level = self.sessions.level(request.caller.session_id)
+        found = evaluate(request, configuration, level, self._root)
+        if parent is not None and isinstance(found, Evaluation):
+            refusal = may_call(parent, found.entry.tool.id.canonical)
+            if refusal is not None:
+                found = Stopped("cover", refusal, found.entry)
+        if isinstance(found, Stopped):
+            return self._refused(request, found.refusal, found)
+        approved = Approved()
+        context = self._context(found, request, asker, configuration)
+        if found.decision.verdict == "ask":
+
+            async def preview() -> str:
+                return await found.entry.kind.preview(found.entry.tool, found.arguments, context)
+
+            answer = await self.approvals.obtain(
+                found, request.caller, asker, preview, parent.deadline if parent else None
+            )
+            if isinstance(answer, Deferred):
+                return answer
+            if isinstance(answer, Refusal):
+                return self._refused(request, answer, found)
+            approved = answer
+        return await self._intend(found, request, approved, context, configuration)
+
+    def _context(
+        self, found: Evaluation, request: CallRequest, asker: Asker | None, configuration: Configuration
+    ) -> GateContext:
+        caller, tool = request.caller, found.entry.tool
+        run_id = caller.run_id or new_id("run")
+        # what a nested call is bound to: the run of this one
+        inner = (
+            caller
+            if caller.run_id
+            else Caller(
+                caller.principal,
+                caller.client,
+                caller.session_id,
+                run_id,
+                caller.narrowing,
+                caller.attended,
+                DIRECT_EPOCH,
+            )
+        )
+        return GateContext(
+            subject=tool,
+            call_id=new_id("call"),
+            run_id=run_id,
+            caller=inner,
+            asker=asker,
+            progress=request.progress,
+            files=found.files,
+            layers=found.layers,
+            config=configuration.sections.get(tool.id.pack, {}),
+            host=self._services() if tool.pack.shipped else None,
+            nested=self._call,
+            resolve_secret=configuration.resolve_secret,
+            direct=caller.run_id is None,
+        )
+
+    def _refused(self, request: CallRequest, refusal: Refusal, found: Evaluation | Stopped) -> Refusal:
+        """Record a refusal, best effort: nothing happened that a lost record could hide."""
+        entry, caller = found.entry, request.caller
+        refused = RefusedCall(
+            tool=entry.tool.id.canonical if entry else request.tool[:200],
+            code=refusal.code,
+            message=refusal.message,
+            session_id=caller.session_id,
+            principal=caller.principal,
+            client=caller.client,
+            actor=_actor(caller),
+            tool_version=entry.tool.version if entry else None,
+            args_json=found.display_json if isinstance(found, Evaluation) else None,
+            execution_id=caller.run_id,
+            approval_id=refusal.approval_id,
+            detail_json=as_text(
+                {"layer": refusal.layer, "rule": str(refusal.rule) if refusal.rule else None}
+            ),
+        )
+        self._store.post(calls.record_refusal, refused)
+        return refusal
+
+    async def _intend(
+        self,
+        found: Evaluation,
+        request: CallRequest,
+        approved: Approved,
+        context: GateContext,
+        configuration: Configuration,
+    ) -> Outcome:
+        """Write the intent down before the effect, then run."""
+        new = self._new_call(found, request, approved, context)
+        durable = not new.idempotent or approved.approval_id is not None or approved.grant_id is not None
+        if not durable:
+            waiting = self._store.post(calls.begin, new)
+            if waiting is not None:
+                await waiting
+            return await self._run(found, context, configuration, durable=False)
+        flight = self._flights.open(context.call_id)
+        try:
+            await self._store.write(calls.begin, new)
+        except anyio.get_cancelled_exc_class():
+            # the intent was committed before the cancellation came through: say that nothing started
+            self._store.post(self._ended, context, "error", "CANCELLED", None)
+            self._flights.close(flight, Refusal("CANCELLED", "the call was cancelled before it started"))
+            raise
+        except Conflict as conflict:
+            self._flights.drop(flight)
+            return await self._lost(found, request, conflict)
+        except StoreUnavailable as error:
+            self._flights.drop(flight)
+            return Refusal(
+                "TOOL_INTENT_NOT_COMMITTED",
+                f"`{found.entry.tool.id}` did not run, its intent could not be written down: {error.message}",
+                "nothing happened: make the same call again",
+            )
+        outcome: Outcome = Refusal("CANCELLED", "the call was cancelled", call_id=context.call_id)
+        try:
+            outcome = await self._run(found, context, configuration, durable=True)
+        finally:
+            self._flights.close(flight, outcome)
+        return outcome
+
+    async def _lost(self, found: Evaluation, request: CallRequest, conflict: Conflict) -> Outcome:
+        """Another call used the approval up, or the run moved on: share the outcome, or say so."""
+        winner = conflict.data.get("consumed_by")
+        shared = await self._flights.join(winner) if isinstance(winner, str) else None
+        if shared is not None:
+            return shared
+        return self._refused(request, Refusal(conflict.code, conflict.message, conflict.hint), found)
+
+    def _new_call(
+        self, found: Evaluation, request: CallRequest, approved: Approved, context: GateContext
+    ) -> NewCall:
+        caller, tool = request.caller, found.entry.tool
+        direct = caller.run_id is None
+        return NewCall(
+            id=context.call_id,
+            execution_id=context.run_id,
+            owner=self._owner,
+            epoch=DIRECT_EPOCH if direct else caller.epoch,
+            tool=tool.id.canonical,
+            tool_version=tool.version,
+            args_json=found.display_json,
+            args_digest=hmac.new(
+                self._key, found.arguments_json.encode("utf-8", "surrogatepass"), hashlib.sha256
+            ).hexdigest(),
+            idempotent=tool.spec.idempotent,
+            actor=_actor(caller),
+            step=1 if direct else None,
+            tool_use_id=request.tool_use_id,
+            approval_id=approved.approval_id,
+            binding=approved.binding,
+            grant_id=approved.grant_id,
+            enforcement=found.entry.kind.enforcement(tool),
+            execution=(
+                NewExecution(context.run_id, DIRECT, caller.session_id, caller.principal, caller.client)
+                if direct
+                else None
+            ),
+        )
+
+    async def _run(
+        self, found: Evaluation, context: GateContext, configuration: Configuration, *, durable: bool
+    ) -> Outcome:
+        """Run the handler under its deadline, check what it returned, record how it ended."""
+        entry = found.entry
+        level = entry.kind.enforcement(entry.tool)
+        unsure = "unknown" if not entry.tool.spec.idempotent else "error"
+        try:
+            value = await self._timed(found, context)
+            output = check_output(entry, value, configuration.limits.max_result_bytes, configuration.redact)
+        except anyio.get_cancelled_exc_class():
+            self._store.post(self._ended, context, unsure, "CANCELLED", None)
+            raise
+        except PackhostError as error:
+            status = unsure if error.code in ("TOOL_TIMEOUT", "EFFECTS_UNKNOWN") else "error"
+            return await self._failed(context, error, status, level, durable, configuration)
+        except Exception as error:  # a handler may raise anything; it must not take the host down
+            log.exception("%s raised", entry.tool.id)
+            failure = PackhostError(
+                f"`{entry.tool.id}` failed: {' '.join(str(error).split())[:500] or type(error).__name__}",
+                code="TOOL_FAILED",
+                hint="check the arguments, or tell the pack's author",
+            )
+            return await self._failed(context, failure, "error", level, durable, configuration)
+        lost = await self._record(context, "ok", None, recorded(output.text), durable)
+        return lost or Completed(output.value, output.text, context.call_id, context.run_id, level)
+
+    async def _timed(self, found: Evaluation, context: GateContext) -> Any:
+        tool = found.entry.tool
+        with context.deadline.scope as scope:
+            context.deadline.start(tool.spec.timeout)
+            return await found.entry.kind.run(tool, found.arguments, context)
+        if scope.cancelled_caught:
+            raise PackhostError(
+                f"`{tool.id}` did not end within {tool.spec.timeout:g} s",
+                code="TOOL_TIMEOUT",
+                hint=_UNSURE if not tool.spec.idempotent else "ask for less, or raise its `timeout`",
+            )
+        raise PackhostError(f"`{tool.id}` was cancelled", code="CANCELLED")
+
+    async def _failed(
+        self,
+        context: GateContext,
+        error: PackhostError,
+        status: str,
+        level: Any,
+        durable: bool,
+        configuration: Configuration,
+    ) -> Refusal:
+        message, hint = configuration.redact(error.message), configuration.redact(error.hint)
+        shown = as_text({"code": error.code, "message": message})
+        lost = await self._record(context, status, error.code, shown, durable)
+        return lost or Refusal(
+            error.code,
+            message,
+            hint,
+            layer=error.data.get("layer"),
+            patterns=tuple(error.data.get("patterns", ())),
+            approval_id=error.data.get("refusal", {}).get("approval_id"),
+            call_id=context.call_id,
+            run_id=context.run_id,
+            enforcement=level,
+        )
+
+    async def _record(
+        self, context: GateContext, status: str, code: str | None, result: str, durable: bool
+    ) -> Refusal | None:
+        """Write the outcome down; for a call with effects before it is answered."""
+        if not durable:
+            waiting = self._store.post(self._ended, context, status, code, result)
+            if waiting is not None:
+                await waiting
+            return None
+        try:
+            await self._store.write(self._ended, context, status, code, result)
+        except StoreUnavailable as error:
+            return Refusal(
+                "EFFECTS_UNKNOWN",
+                f"`{context.tool}` ran, but its outcome could not be written down: {error.message}",
+                "do not call it again before you have looked at what it did",
+                call_id=context.call_id,
+                run_id=context.run_id,
+            )
+        return None
+
+    @staticmethod
+    def _ended(tx: Any, context: GateContext, status: Any, code: str | None, result: str | None) -> None:
+        try:
+            calls.end(tx, context.call_id, status, code, result, finish_execution=context.direct)
+        except NotFound:
+            log.debug("call %s was never begun", context.call_id)
+
+
+def _actor(caller: Caller) -> str:
+    return f"{caller.principal} via {caller.client}"

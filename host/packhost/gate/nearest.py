@@ -1,0 +1,44 @@
+"""The nearest path that would be allowed, for one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from packhost.errors import PackhostError
+from packhost.rules.scopes import Access, Layer, PathScope
+from packhost.sandbox.paths import FileBroker
+
+
+def nearest_path(value: str, access: Access, layers: Sequence[Layer], files: FileBroker) -> str | None:
+    """The same file name under a folder that every layer allows; `None` when there is none."""
+    name = value.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    if not name or name in (".", ".."):
+        return None
+    for folder in _folders(access, layers):
+        candidate = f"{folder}/{name}" if folder else name
+        try:
+            files.resolve(candidate, access)
+        except PackhostError:
+            continue
+        return candidate
+    return None
+
+
+def _folders(access: Access, layers: Sequence[Layer]) -> list[str]:
+    """The literal folders that the layers' globs start with, the longest first."""
+    found = {
+        "/".join(_literal(scope.glob.split("/")[:-1]))
+        for layer in layers
+        for scope in layer.scopes
+        if isinstance(scope, PathScope) and scope.access == access
+    }
+    return sorted(found, key=lambda folder: (-len(folder), folder))
+
+
+def _literal(segments: Sequence[str]) -> list[str]:
+    out: list[str] = []
+    for segment in segments:
+        if "*" in segment:
+            break
+        out.append(segment)
+    return out

@@ -1,0 +1,148 @@
+"""Sessions as the gate reads them: who owns one, and how much autonomy it has now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from packhost.errors import InvalidInput, NotFound, PackhostError
+from packhost.gate.configuration import Autonomy
+from packhost.gate.context import GateContext
+from packhost.kinds.context import CallContext, SessionView
+from packhost.names import SESSION_ID
+from packhost.rules.autonomy import Level, lowest, opening, raise_allowed, rank
+from packhost.store.base import Store
+from packhost.store.ops import sessions
+from packhost.store.rows import SessionRow
+
+
+class Sessions:
+    """Sessions of this workspace; rows are kept in memory, since this host alone writes them."""
+
+    def __init__(self, store: Store, autonomy: Callable[[], Autonomy]) -> None:
+        self._store = store
+        self._autonomy = autonomy
+        self._rows: dict[str, SessionRow] = {}
+
+    async def enter(self, session_id: str, principal: str, client: str, opener: str | None = None) -> str:
+        """The session of that name, opened at its first mention; its id.
+
+        :raises InvalidInput: when the name is not `[A-Za-z0-9._-]{1,64}`.
+        :raises NotFound: when it belongs to another principal or client.
+        """
+        row = self._rows.get(session_id)
+        if row is None:
+            if not SESSION_ID.match(session_id):
+                raise InvalidInput(
+                    f"`{session_id[:80]}` is not a session's name", hint="use 1 to 64 of A-Z a-z 0-9 . _ -"
+                )
+            autonomy = self._autonomy()
+            above = self.level(opener) if opener is not None else None
+            level = opening(autonomy.default, above, autonomy.maximum)
+            row = await self._store.write(sessions.open, session_id, principal, client, level, opener)
+            self._rows[session_id] = row
+        elif (row.principal, row.client) != (principal, client):
+            raise NotFound(
+                f"there is no session `{session_id}` of this client", hint="use another session id"
+            )
+        return session_id
+
+    def level(self, session_id: str) -> Level:
+        """The level that holds now, never past the workspace's maximum; the least for an unknown session."""
+        row = self._rows.get(session_id) or self._load(session_id)
+        if row is None:
+            return "observe"
+        held = row.level if row.level_before is None else row.level_at(self._store.read(lambda tx: tx.now()))
+        return lowest(held, self._autonomy().maximum)
+
+    def _load(self, session_id: str) -> SessionRow | None:
+        row = self._store.read(sessions.find, session_id)
+        if row is not None:
+            self._rows[session_id] = row
+        return row
+
+    def view(self, session_id: str) -> SessionView:
+        """A session's level and when it ends.
+
+        :raises NotFound: when it was never mentioned.
+        """
+        row = self._load(session_id)
+        if row is None:
+            raise NotFound(f"there is no session `{session_id}`", hint="see `packhost sessions list`")
+        return SessionView(row.id, self.level(row.id), row.level_expires_at)
+
+    async def change(
+        self, session_id: str, level: Level, *, by: str, reason: str = "", expires_in: float | None = None
+    ) -> SessionView:
+        """Set a session's level, a person's own act or one that the gate let through.
+
+        Lowering acts at once, also on the sessions opened from it.
+
+        :raises NotFound: when the session was never mentioned.
+        :raises PackhostError: `AUTONOMY_DENIED` when the level passes the workspace's maximum.
+        """
+        now_at = self.view(session_id).level
+        maximum = self._autonomy().maximum
+        if rank(level) > rank(maximum):
+            raise PackhostError(
+                f"`{level}` passes the workspace's maximum `{maximum}`",
+                code="AUTONOMY_DENIED",
+                hint="raise `autonomy.maximum` in packhost.yaml and accept it, or choose a lower level",
+            )
+        expires_at = None
+        if expires_in is not None and raise_allowed(now_at, level, maximum):
+            expires_at = self._store.read(lambda tx: tx.now()) + expires_in
+        await self._store.write(sessions.set_level, session_id, level, expires_at, by, reason)
+        if rank(level) < rank(now_at):
+            await self._store.write(sessions.lower_children, session_id, level, by, reason)
+        self._rows.clear()
+        return self.view(session_id)
+
+    async def raise_level(
+        self,
+        session_id: str | None,
+        level: Level,
+        reason: str,
+        expires_in: float | None,
+        *,
+        context: CallContext,
+    ) -> SessionView:
+        """`elevate_autonomy`, once the gate has let it through."""
+        target = self._own(session_id, context)
+        held = self.view(target)
+        if rank(level) < rank(held.level):
+            raise InvalidInput(f"`{level}` is below the present `{held.level}`", hint="use lower_autonomy")
+        return await self.change(
+            target,
+            level,
+            by=f"{context.principal} via {context.client}",
+            reason=reason,
+            expires_in=expires_in,
+        )
+
+    async def lower_level(
+        self, session_id: str | None, level: Level, reason: str, *, context: CallContext
+    ) -> SessionView:
+        """`lower_autonomy`: never raises."""
+        target = self._own(session_id, context)
+        held = self.view(target)
+        if rank(level) > rank(held.level):
+            raise InvalidInput(f"`{level}` is above the present `{held.level}`", hint="use elevate_autonomy")
+        return await self.change(target, level, by=f"{context.principal} via {context.client}", reason=reason)
+
+    def _own(self, session_id: str | None, context: CallContext) -> str:
+        """The session meant, which must be the caller's: left out, the client's own."""
+        if session_id is None:
+            return context.session_id
+        row = self._load(session_id)
+        mine = (context.principal, context.client)
+        if row is None or (row.principal, row.client) != mine:
+            raise NotFound(
+                f"there is no session `{session_id}` of this client", hint="leave it out for your own"
+            )
+        if (
+            isinstance(context, GateContext)
+            and context.caller.run_id is not None
+            and session_id != context.session_id
+        ):
+            raise NotFound("a run may change its own session alone", hint="leave `session_id` out")
+        return session_id
