@@ -55,7 +55,7 @@ class Document:
     _root: _Node
 
     def place(self, path: Path = (), *, key: bool = False) -> Place:
-        """Where the value at `path` stands, or with `key` its key; the nearest outer value if there is none."""
+        """Where the value at `path` stands, or with `key` its key; the nearest outer one if there is none."""
         node = self._root
         for step in path:
             child = node.children.get(step)

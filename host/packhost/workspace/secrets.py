@@ -1,0 +1,220 @@
+"""Secrets: references that are resolved late, and their values kept out of everything that is shown.
+
+A reference is `env:NAME`, `file:PATH` or `cmd:PROGRAM ARGUMENTS`; further sources, such as a keyring,
+come by the hook `packhost_secret_sources`. A value is never part of a `repr`, a log or a record.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+from packhost.errors import ConfigInvalid, NotFound
+from packhost.manifest.values import fault
+from packhost.names import nearest
+
+SecretSource = Callable[[str], str]
+"""Given what stands after the colon of a reference, the value; raises `PackhostError` when there is none."""
+
+REDACTED = "[REDACTED]"
+SHORTEST = 4
+"""Characters that a secret must have: a shorter one could not be told from ordinary text."""
+_BUILT_IN = ("env", "file", "cmd", "keyring")
+_LARGEST = 64 * 1024
+_PATIENCE = 30.0
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SOURCE = re.compile(r"[a-z][a-z0-9_-]*\Z")
+
+
+def check_reference(reference: str) -> str:
+    """The reference itself when it is written soundly; whether it leads to a value is seen when it is used.
+
+    Raises `PydanticCustomError`, a `ValueError`; the message never holds more than the source's name,
+    since people put the secret itself here by mistake.
+    """
+    source, found, rest = reference.partition(":")
+    hint = "write `env:NAME`, `file:PATH` or `cmd:PROGRAM …`, never the secret itself"
+    if not found or not _SOURCE.match(source):
+        raise fault("this is not a reference to a secret", hint)
+    if not rest.strip():
+        raise fault(f"the reference `{source}:` names nothing", hint)
+    if source == "env" and not _VARIABLE.match(rest):
+        raise fault("this is not the name of a variable", hint)
+    if source not in _BUILT_IN and (near := nearest(source, _BUILT_IN, 1)):
+        raise fault(f"`{source}` is not a source of secrets", f"did you mean `{near[0]}:`?")
+    return reference
+
+
+class Secrets:
+    """The secrets of one configuration: resolved when they are first needed, redacted from then on.
+
+    `environ` is the environment that `env:` reads; `base` the folder that `file:` is relative to;
+    `sources` are further sources by the word before the colon.
+    """
+
+    def __init__(
+        self,
+        references: Mapping[str, str],
+        *,
+        base: Path,
+        environ: Mapping[str, str] | None = None,
+        sources: Mapping[str, SecretSource] | None = None,
+    ) -> None:
+        self._references = dict(references)
+        self._base = base
+        self._environ = os.environ if environ is None else environ
+        self._sources: dict[str, SecretSource] = {
+            **(sources or {}),
+            "env": self._from_environment,
+            "file": self._from_file,
+            "cmd": self._from_command,
+        }
+        self._values: dict[str, str] = {}
+        self._pattern: re.Pattern[str] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that can be resolved."""
+        return tuple(self._references)
+
+    @property
+    def environment_names(self) -> frozenset[str]:
+        """The variables that `env:` references read: what no subprocess of a pack may inherit."""
+        return frozenset(
+            reference.partition(":")[2]
+            for reference in self._references.values()
+            if reference.startswith("env:")
+        )
+
+    def resolve(self, name: str) -> str:
+        """The secret's value. A file or a command is read each time, and may block for up to 30 seconds.
+
+        Raises `NotFound` for a name that packhost.yaml does not list, `ConfigInvalid` when the reference
+        leads to nothing usable.
+        """
+        reference = self._references.get(name)
+        if reference is None:
+            near = nearest(name, self._references, 1)
+            hint = f"did you mean `{near[0]}`?" if near else "add it to `secrets` in packhost.yaml"
+            raise NotFound(f"there is no secret `{name}`", hint=hint)
+        source, _, rest = reference.partition(":")
+        read = self._sources.get(source)
+        if read is None:
+            wanted = (
+                "install `packhost[keyring]`" if source == "keyring" else "enable the pack that provides it"
+            )
+            raise ConfigInvalid(f"nothing here reads the secret source `{source}:`", hint=wanted)
+        value = read(rest)
+        if len(value) < SHORTEST:
+            raise ConfigInvalid(
+                f"the secret `{name}` is empty or shorter than {SHORTEST} characters",
+                hint=f"check what `{source}:` leads to; so short a value could not be kept out of records",
+            )
+        self.remember(name, value)
+        return value
+
+    def remember(self, name: str, value: str) -> None:
+        """Redact `value` from now on; earlier values of the same name stay redacted too."""
+        if self._values.get(value) is None:
+            self._values[value] = name
+            self._pattern = _pattern(self._values)
+
+    def redact(self, text: str) -> str:
+        """The text without any resolved value, raw or URL-, base64- or JSON-encoded."""
+        return text if self._pattern is None else self._pattern.sub(REDACTED, text)
+
+    def with_references(self, references: Mapping[str, str]) -> Secrets:
+        """Another configuration's secrets; what this one has resolved stays redacted."""
+        renewed = Secrets(references, base=self._base, environ=self._environ, sources=self._sources)
+        renewed._values = dict(self._values)
+        renewed._pattern = self._pattern
+        return renewed
+
+    def _from_environment(self, variable: str) -> str:
+        value = self._environ.get(variable)
+        if not value:
+            raise ConfigInvalid(
+                f"the environment has no `{variable}`", hint=f"set {variable} where packhost is started"
+            )
+        return value
+
+    def _from_file(self, name: str) -> str:
+        path = self._base / Path(name).expanduser()
+        try:
+            with path.open("rb") as file:
+                content = file.read(_LARGEST + 1)
+        except (OSError, ValueError):
+            raise ConfigInvalid(
+                f"the secret file `{name}` cannot be read", hint="check its path and mode"
+            ) from None
+        return _text(content, f"the secret file `{name}`")
+
+    def _from_command(self, line: str) -> str:
+        try:
+            words = shlex.split(line)
+        except ValueError:
+            raise ConfigInvalid("the command of a secret cannot be split", hint="close its quotes") from None
+        if not words:
+            raise ConfigInvalid("the command of a secret is empty")
+        try:
+            done = subprocess.run(  # noqa: S603 - a person accepted this very command
+                words,
+                cwd=self._base,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PATIENCE,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError, ValueError):
+            raise ConfigInvalid(f"the secret's command `{words[0]}` could not be run to its end") from None
+        if done.returncode:
+            raise ConfigInvalid(f"the secret's command `{words[0]}` failed with status {done.returncode}")
+        return _text(done.stdout, f"the output of the secret's command `{words[0]}`")
+
+    def __repr__(self) -> str:
+        return f"Secrets({sorted(self._references)})"
+
+
+def _text(content: bytes, what: str) -> str:
+    if len(content) > _LARGEST:
+        raise ConfigInvalid(f"{what} is larger than 64 KiB")
+    try:
+        value = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigInvalid(f"{what} is not UTF-8 text") from None
+    return value.removesuffix("\n").removesuffix("\r")
+
+
+def _pattern(values: Iterable[str]) -> re.Pattern[str]:
+    forms = {form for value in values for form in _forms(value) if len(form) >= SHORTEST}
+    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+
+
+def _forms(value: str) -> set[str]:
+    """A value as it may stand in text: as it is, and as URLs, base64 and JSON spell it."""
+    urls = {quote(value, safe=""), quote(value), quote_plus(value)}
+    lowered = {re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), url) for url in urls}
+    written = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    twice = {json.dumps(once)[1:-1] for once in written}
+    return {value, *urls, *lowered, *written, *twice, *_in_base64(value.encode("utf-8", "surrogatepass"))}
+
+
+def _in_base64(value: bytes) -> set[str]:
+    """Base64 of any text that holds the value: at each of three offsets, without the mixed ends."""
+    found = set()
+    for offset in range(3):
+        encoded = base64.b64encode(b"\0" * offset + value).decode().rstrip("=")
+        start = (0, 2, 3)[offset]
+        end = len(encoded) - (1 if (offset + len(value)) % 3 else 0)
+        core = encoded[start:end]
+        if len(core) >= 2 * SHORTEST:
+            found |= {core, core.replace("+", "-").replace("/", "_")}
+    whole = base64.b64encode(value).decode()
+    return found | {whole, whole.rstrip("="), base64.urlsafe_b64encode(value).decode()}
