@@ -1,0 +1,100 @@
+"""A turn of a real, small model whose tool call goes through the gate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.types import CallToolResult
+
+pytestmark = [pytest.mark.real, pytest.mark.anyio]
+
+TOOL = "workspace_read_file"
+EXAMPLES = {
+    "notes.txt": "buy milk",
+    "todo.txt": "call the plumber",
+    "readme.txt": "start here",
+}
+
+SETTINGS = """\
+packhost: 1
+packs: [agent-runtime, workspace]
+bound:
+  - path read **
+  - path write .agent-runtime/**
+secrets: {{MODEL_KEY: env:MODEL_KEY}}
+agent_runtime:
+  default_model: small
+  models:
+    small:
+      provider: messages_compatible
+      model: smollm2
+      base_url: {base_url}
+      api_key: MODEL_KEY
+      max_tokens: 128
+"""
+
+
+def text_of(result: CallToolResult) -> str:
+    """A result's text."""
+    return "\n".join(block.text for block in result.content if block.type == "text")
+
+
+async def example(client: Client, number: int, path: str, says: str) -> list[dict[str, Any]]:
+    """One question answered by a call, the result being what packhost really gives for that file.
+
+    A model this small calls a tool only when the conversation has shown it how, three times over.
+    """
+    call = {"type": "tool_call", "id": f"example_{number}", "name": TOOL, "input": {"path": path}}
+    shown = text_of(await client.call_tool(TOOL, {"path": path}))
+    return [
+        {"role": "user", "content": f"What does {path} say?"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": shown}]},
+        {"role": "assistant", "content": f"It says: {says}"},
+    ]
+
+
+async def ask(client: Client) -> CallToolResult:
+    """Asks the model what stands in a file that only a governed tool can read."""
+    messages: list[dict[str, Any]] = []
+    for number, (path, says) in enumerate(EXAMPLES.items(), start=1):
+        messages += await example(client, number, path, says)
+    messages.append({"role": "user", "content": "What does hello.txt say?"})
+    turn = {"messages": messages, "tools": ["workspace:read_file"], "loop": True}
+    return await client.call_tool("agent-runtime_execute-turn", turn)
+
+
+async def test_a_real_model_reads_a_file_through_the_gate(
+    workspace: Any, serve_model: Callable[[], AbstractContextManager[str]]
+) -> None:
+    for path, says in EXAMPLES.items():
+        (workspace.root / path).write_text(f"{says}\n")
+    with serve_model() as base_url:
+        workspace.accept(SETTINGS.format(base_url=base_url))
+        program, *arguments = workspace.command("serve")
+        environment = {**workspace.environment, "MODEL_KEY": "not-a-key"}
+        server = StdioServerParameters(command=program, args=arguments, env=environment)
+        with anyio.fail_after(120):
+            async with Client(server) as client:
+                result = await ask(client)
+
+    assert not result.is_error, text_of(result)
+    turn = result.structured_content
+    assert turn is not None
+    assert turn["outcome"] == "completed"
+    assert "the harbour opens at nine" in turn["text"]
+    assert "workspace:read_file" in calls_of(workspace, turn["run_id"])
+
+
+def calls_of(workspace: Any, run_id: str) -> set[str]:
+    """The tools that the audit log records as called in a run."""
+    events = [json.loads(line) for line in workspace.run("audit", "export").splitlines()]
+    return {
+        event["data"]["tool"] for event in events if run_id in json.dumps(event) and "tool" in event["data"]
+    }
