@@ -1,0 +1,67 @@
+"""Operations on what the workspace allows: what waits for consent, consent, and how things stand."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from packhost.control.base import Parts, text
+from packhost.store.ops import approvals
+
+
+async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """What would become possible if `packhost.yaml` were accepted as it stands."""
+    workspace = parts.workspace
+    workspace.refresh()
+    found = workspace.changes()
+    return {
+        "pending": bool(found) or workspace.consent is None,
+        "changes": [{"text": change.text, "code": change.code} for change in found],
+        "digest": workspace.seen,
+        "problems": [str(problem) for problem in workspace.problems],
+        "broken": str(workspace.broken) if workspace.broken else None,
+        "accepted_at": workspace.consent.at if workspace.consent else None,
+        "accepted_by": workspace.consent.by if workspace.consent else None,
+    }
+
+
+async def apply(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """Accept exactly what was shown; `NOT_ACCEPTED` when it has changed since."""
+    parts.workspace.accept(
+        by=text(params, "by", parts.principal),
+        channel=text(params, "channel", "cli"),
+        seen=text(params, "digest"),
+    )
+    await parts.changed()
+    return {"accepted": True}
+
+
+async def status(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """How the workspace stands."""
+    return status_json(parts)
+
+
+def status_json(parts: Parts) -> dict[str, Any]:
+    """How the workspace stands: consent, problems, tools, store, questions that wait."""
+    workspace, configuration = parts.workspace, parts.configuration()
+    listed = configuration.catalog.listed()
+    return {
+        "workspace": str(workspace.root.path),
+        "state": str(workspace.root.state),
+        "accepted": workspace.consent is not None,
+        "pending": [{"text": change.text, "code": change.code} for change in workspace.changes()],
+        "problems": list(configuration.problems),
+        "broken": str(workspace.broken) if workspace.broken else None,
+        "host": {"pid": os.getpid()},
+        "store": {"kind": workspace.store.partition(":")[0], "sqlite": sqlite3.sqlite_version},
+        "approvals_pending": len(parts.store.read(approvals.listing, "pending", 1_000)),
+        "autonomy": {"default": configuration.autonomy.default, "maximum": configuration.autonomy.maximum},
+        "enforcement": {"require": configuration.require},
+        "tools": [entry.tool.id.canonical for entry in listed],
+        "withheld": [
+            {"tool": held.tool, "layer": held.layer, "reason": held.reason}
+            for held in configuration.catalog.withheld()
+        ],
+    }

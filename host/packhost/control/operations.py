@@ -1,0 +1,60 @@
+"""The operations by name, and the control of a host in this very process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from packhost.control import consent, people, records, tools
+from packhost.control.base import Operation, Parts
+from packhost.errors import NotFound
+from packhost.names import nearest
+
+OPERATIONS: Mapping[str, Operation] = {
+    "status": consent.status,
+    "accept.changes": consent.changes,
+    "accept.apply": consent.apply,
+    "tools.list": tools.listing,
+    "tools.show": tools.show,
+    "call": tools.call,
+    "explain": tools.explain,
+    "approvals.list": people.approvals_list,
+    "approvals.show": people.approvals_show,
+    "approvals.decide": people.approvals_decide,
+    "sessions.list": people.sessions_list,
+    "sessions.show": people.sessions_show,
+    "sessions.raise": people.sessions_raise,
+    "sessions.lower": people.sessions_lower,
+    "runs.list": records.runs_list,
+    "runs.show": records.runs_show,
+    "runs.events": records.runs_events,
+    "runs.pause": records.runs_pause,
+    "runs.resume": records.runs_resume,
+    "runs.abort": records.runs_abort,
+    "audit.verify": records.audit_verify,
+    "audit.export": records.audit_export,
+}
+
+
+class LocalControl:
+    """Runs operations on a host in this process."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def request(self, op: str, params: dict[str, Any]) -> Any:
+        """Run one operation.
+
+        :raises NotFound: when there is no operation of that name.
+        :raises PackhostError: as the operation does.
+        """
+        operation = OPERATIONS.get(op)
+        if operation is None:
+            near = nearest(op, OPERATIONS, 1)
+            raise NotFound(
+                f"there is no operation `{op}`",
+                hint=f"did you mean `{near[0]}`"
+                if near
+                else "use the same version of packhost on both sides",
+            )
+        return await operation(self._parts, params)

@@ -1,0 +1,144 @@
+"""Operations that are a person's own acts: approvals, sessions, acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from packhost.control.base import Parts, text, whole
+from packhost.errors import InvalidInput
+from packhost.names import nearest
+from packhost.rules.autonomy import LEVELS, Level, rank
+from packhost.store.ops import approvals, sessions
+from packhost.store.rows import ApprovalRow, ApprovalStatus, SessionRow
+
+_STATUSES = ("pending", "approved", "denied", "expired", "cancelled")
+
+
+async def approvals_list(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """Approvals, newest first, of one `status` or all."""
+    await parts.store.write(approvals.expire_due)
+    status = params.get("status")
+    if status is not None and status not in _STATUSES:
+        raise InvalidInput(
+            f"`{status}` is no status of an approval", hint=f"use one of {', '.join(_STATUSES)}"
+        )
+    rows = parts.store.read(
+        approvals.listing, cast("ApprovalStatus | None", status), whole(params, "limit", 100)
+    )
+    return {"approvals": [approval_json(row) for row in rows]}
+
+
+async def approvals_show(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """One approval with the whole question."""
+    return approval_json(parts.store.read(approvals.get, text(params, "id")))
+
+
+async def approvals_decide(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """A person's answer; the first one wins."""
+    verdict = text(params, "verdict")
+    if verdict not in ("approve", "deny"):
+        raise InvalidInput(f"`{verdict}` is no answer", hint="answer `approve` or `deny`")
+    row = await parts.gate.decide(
+        text(params, "id"),
+        "approve" if verdict == "approve" else "deny",
+        by=parts.principal,
+        channel=text(params, "channel", "cli"),
+        reason=text(params, "reason", ""),
+    )
+    return approval_json(row)
+
+
+def approval_json(row: ApprovalRow) -> dict[str, Any]:
+    """An approval as people's programs read it."""
+    return {
+        "id": row.id,
+        "status": row.status,
+        "tool": row.tool,
+        "tool_version": row.tool_version,
+        "arguments": row.arguments,
+        "names": list(row.names),
+        "prompt": row.prompt,
+        "assurance": row.assurance,
+        "approvers_needed": row.approvers_needed,
+        "session_id": row.session_id,
+        "run_id": row.run_id,
+        "principal": row.principal,
+        "client": row.client,
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+        "decided_by": row.decided_by,
+        "decided_channel": row.decided_channel,
+        "decided_at": row.decided_at,
+        "reason": row.reason,
+        "consumed_by": row.consumed_by,
+    }
+
+
+async def sessions_list(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """Sessions, the last used first."""
+    rows = parts.store.read(sessions.listing, whole(params, "limit", 100))
+    return {"sessions": [_session_json(parts, row) for row in rows]}
+
+
+async def sessions_show(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """One session and how many messages it holds."""
+    row = parts.store.read(sessions.get, text(params, "id"))
+    messages = parts.store.read(sessions.history, row.id)
+    return {**_session_json(parts, row), "messages": len(messages)}
+
+
+async def sessions_raise(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """A person gives a session more autonomy, for `expires_in` seconds or for good; asks nobody."""
+    session_id, level = _wanted(params)
+    present = parts.gate.sessions.view(session_id).level
+    if rank(level) < rank(present):
+        raise InvalidInput(
+            f"`{level}` is below the present `{present}`", hint="use `packhost sessions lower`"
+        )
+    expires_in = params.get("expires_in")
+    if expires_in is not None and (not isinstance(expires_in, int | float) or expires_in <= 0):
+        raise InvalidInput("`expires_in` is not a number of seconds", hint="give a positive number")
+    return await _change(parts, session_id, level, params, expires_in)
+
+
+async def sessions_lower(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """A person takes autonomy back at once; asks nobody."""
+    session_id, level = _wanted(params)
+    present = parts.gate.sessions.view(session_id).level
+    if rank(level) > rank(present):
+        raise InvalidInput(
+            f"`{level}` is above the present `{present}`", hint="use `packhost sessions raise`"
+        )
+    return await _change(parts, session_id, level, params, None)
+
+
+def _wanted(params: Mapping[str, Any]) -> tuple[str, Level]:
+    level = text(params, "level")
+    if level not in LEVELS:
+        near = nearest(level, LEVELS, 1)
+        hint = f"did you mean `{near[0]}`" if near else f"use one of {', '.join(LEVELS)}"
+        raise InvalidInput(f"`{level}` is no level", hint=hint)
+    return text(params, "id"), cast("Level", level)
+
+
+async def _change(
+    parts: Parts, session_id: str, level: Level, params: Mapping[str, Any], expires_in: float | None
+) -> Any:
+    await parts.gate.sessions.change(
+        session_id, level, by=parts.principal, reason=text(params, "reason", ""), expires_in=expires_in
+    )
+    return _session_json(parts, parts.store.read(sessions.get, session_id))
+
+
+def _session_json(parts: Parts, row: SessionRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "level": parts.gate.sessions.level(row.id),
+        "level_expires_at": row.level_expires_at,
+        "principal": row.principal,
+        "client": row.client,
+        "parent": row.parent,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+    }

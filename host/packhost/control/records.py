@@ -1,0 +1,145 @@
+"""Operations on the record: runs with their calls and events, and the audit chain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import anyio
+
+from packhost.control.base import Parts, text, whole
+from packhost.control.people import approval_json
+from packhost.journal import Record
+from packhost.store.audit import ChainReport, verify_chain
+from packhost.store.base import Store
+from packhost.store.ops import approvals, calls, events, executions
+from packhost.store.rows import CallRow, ExecutionSummary
+
+PAGE = 1_000
+
+
+async def runs_list(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """Runs, newest first; with `all` also the calls that were made directly."""
+    limit = whole(params, "limit", 50)
+    rows = parts.store.read(executions.listing, limit, direct=bool(params.get("all")))
+    return {"runs": [_run_json(row) for row in rows]}
+
+
+async def runs_show(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """One run: its request, state of affairs, calls, approvals and result."""
+    row = parts.store.read(executions.get, text(params, "id"))
+    made = parts.store.read(calls.of_execution, row.id)
+    asked = [each for each in parts.store.read(approvals.listing, None, PAGE) if each.run_id == row.id]
+    return {
+        **_run_json(row),
+        "spec": json.loads(row.spec_json),
+        "result": json.loads(row.result_json) if row.result_json else None,
+        "calls": [_call_json(call) for call in made],
+        "approvals": [approval_json(each) for each in asked],
+    }
+
+
+async def runs_events(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """A run's events after a cursor."""
+    run_id = parts.store.read(executions.get, text(params, "id")).id
+    after = whole(params, "after", 0, 2**53)
+    page = parts.store.read(events.page, after, run_id, whole(params, "limit", 200, PAGE))
+    return {"events": [record_json(record) for record in page], "next": page[-1].id if page else after}
+
+
+async def runs_pause(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """A person pauses a run; only a person resumes it then."""
+    run_id = text(params, "id")
+    await parts.runs.pause_by_person(run_id, by=parts.principal, reason=text(params, "reason", ""))
+    return await _after(parts, run_id)
+
+
+async def runs_resume(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """A person lets a paused or interrupted run go on."""
+    run_id = text(params, "id")
+    await parts.runs.resume_by_person(run_id, by=parts.principal)
+    return await _after(parts, run_id)
+
+
+async def runs_abort(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """A person ends a run now."""
+    run_id = text(params, "id")
+    await parts.runs.abort_by_person(run_id, by=parts.principal, reason=text(params, "reason", ""))
+    return await _after(parts, run_id)
+
+
+async def _after(parts: Parts, run_id: str) -> Any:
+    return _run_json(parts.store.read(executions.get, run_id))
+
+
+async def audit_verify(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """Walk the whole chain; names the first link that does not hold."""
+    await parts.store.flush()
+    report = await anyio.to_thread.run_sync(_verify, parts.store)
+    return {
+        "ok": report.ok,
+        "events": report.count,
+        "head": report.head_hash,
+        "first_bad": report.broken.id if report.broken else None,
+        "reason": report.broken.reason if report.broken else None,
+    }
+
+
+def _verify(store: Store) -> ChainReport:
+    with store.snapshot() as view:
+        return verify_chain(view)
+
+
+async def audit_export(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """A page of the chain, in order; `next` is the cursor of the page after it."""
+    await parts.store.flush()
+    after = whole(params, "after", 0, 2**53)
+    page = parts.store.read(events.page, after, None, whole(params, "limit", 500, PAGE))
+    return {"lines": [record_json(record) for record in page], "next": page[-1].id if page else None}
+
+
+def record_json(record: Record) -> dict[str, Any]:
+    """An event of the chain as it is exported."""
+    return {**asdict(record), "data": json.loads(record.data) if record.data is not None else None}
+
+
+def _run_json(row: ExecutionSummary) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "status": row.status,
+        "outcome": row.outcome,
+        "session_id": row.session_id,
+        "principal": row.principal,
+        "client": row.client,
+        "parent": row.parent,
+        "agent": row.agent,
+        "waiting_on": row.waiting_on,
+        "pause_requested": row.pause_requested,
+        "paused_by": row.paused_by,
+        "reason": row.reason,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "ended_at": row.ended_at,
+    }
+
+
+def _call_json(call: CallRow) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "step": call.step,
+        "tool": call.tool,
+        "tool_version": call.tool_version,
+        "arguments": json.loads(call.args_json),
+        "status": call.status,
+        "code": call.code,
+        "tool_use_id": call.tool_use_id,
+        "approval_id": call.approval_id,
+        "grant_id": call.grant_id,
+        "enforcement": call.enforcement,
+        "result": json.loads(call.result_json) if call.result_json else None,
+        "started_at": call.started_at,
+        "ended_at": call.ended_at,
+    }

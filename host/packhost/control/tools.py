@@ -1,0 +1,117 @@
+"""Operations on tools: what there is, what one is, whether a call could run, and a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from packhost.control.base import Parts, text
+from packhost.errors import InvalidInput, PackhostError
+from packhost.gate.catalog import Entry
+from packhost.gate.types import Caller, CallRequest, Completed, Deferred, Outcome
+from packhost.rules.scopes import format_scope
+
+CLI_CLIENT = "packhost-cli"
+
+
+async def listing(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """The tools on offer; with `all` also those withheld."""
+    catalog = parts.configuration().catalog
+    withheld = [
+        {"tool": held.tool, "layer": held.layer, "reason": held.reason} for held in catalog.withheld()
+    ]
+    return {
+        "tools": [describe(entry) for entry in catalog.listed()],
+        "withheld": withheld if params.get("all") else [],
+        "withheld_count": len(withheld),
+    }
+
+
+async def show(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """One tool whole: schemas, layers, and why it is withheld if it is."""
+    name = text(params, "tool")
+    catalog = parts.configuration().catalog
+    entry = catalog.find(name)
+    if entry is None:
+        near = catalog.like(name)
+        raise PackhostError(
+            f"there is no tool `{name}`",
+            code="TOOL_NOT_FOUND",
+            hint=f"did you mean `{near[0]}`" if near else "see `packhost tools list --all`",
+        )
+    spec, pack = entry.tool.spec, entry.tool.pack
+    return {
+        **describe(entry),
+        "pack": {"id": pack.id, "version": pack.version, "title": pack.title, "shipped": pack.shipped},
+        "version": entry.tool.version,
+        "timeout": spec.timeout,
+        "control": spec.control,
+        "hidden_parameters": list(spec.hidden_parameters),
+        "input_schema": dict(spec.input_schema),
+        "output_schema": dict(spec.output_schema) if spec.output_schema else None,
+        "layers": [
+            {
+                "name": layer.name,
+                "scopes": [format_scope(scope) for scope in layer.scopes],
+                "place": str(layer.place) if layer.place else None,
+            }
+            for layer in entry.layers
+        ],
+        "withheld_by": entry.uncovered.layer if entry.uncovered else None,
+    }
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    """A tool in a line of a listing."""
+    spec, tool = entry.tool.spec, entry.tool
+    return {
+        "tool": tool.id.canonical,
+        "wire": tool.id.wire,
+        "title": spec.title or tool.id.canonical,
+        "description": spec.description,
+        "permission": spec.permission,
+        "kind": spec.kind,
+        "required_approvals": list(spec.required_approvals),
+        "scopes": [format_scope(scope) for scope in tool.scopes],
+        "enforcement": entry.kind.enforcement(tool),
+        "idempotent": spec.idempotent,
+    }
+
+
+async def call(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """One call through the gate, asked for at the command line."""
+    outcome = await parts.gate.call(await _request(parts, params), None)
+    return outcome_json(outcome)
+
+
+async def explain(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """What the gate would do with a call; nothing runs and nothing is recorded."""
+    return parts.gate.explain(await _request(parts, params)).as_json()
+
+
+async def _request(parts: Parts, params: Mapping[str, Any]) -> CallRequest:
+    arguments = params.get("arguments", {})
+    if not isinstance(arguments, dict):
+        raise InvalidInput("the arguments are not an object", hint='write them as `{"name": value}`')
+    session = await parts.gate.sessions.enter(
+        text(params, "session", f"cli-{parts.principal}"[:64]), parts.principal, CLI_CLIENT
+    )
+    return CallRequest(text(params, "tool"), arguments, Caller(parts.principal, CLI_CLIENT, session))
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as the command line and the API show it."""
+    if isinstance(outcome, Completed):
+        return {
+            "status": "completed",
+            "value": outcome.value,
+            "call_id": outcome.call_id,
+            "run_id": outcome.run_id,
+            "enforcement": outcome.enforcement,
+        }
+    if isinstance(outcome, Deferred):
+        return {
+            "status": "refused",
+            "refusal": {"code": "APPROVAL_REQUIRED", "approval_id": outcome.prompt.approval_id},
+        }
+    return {"status": "refused", "refusal": outcome.as_json()}
