@@ -26,19 +26,19 @@ _EXECUTIONS = (
   outcome TEXT, owner TEXT, epoch INTEGER NOT NULL, lease_until REAL,
   pause_requested INTEGER NOT NULL DEFAULT 0, paused_by TEXT, abort_requested INTEGER NOT NULL DEFAULT 0,
   reason TEXT, waiting_on TEXT, created_at REAL NOT NULL, updated_at REAL NOT NULL, ended_at REAL,
-  spec_json TEXT NOT NULL, state_json TEXT, result_json TEXT)""",
+  spec_json TEXT NOT NULL, state_json TEXT, result_json TEXT) WITHOUT ROWID""",
     "CREATE INDEX executions_live ON executions(lease_until) WHERE status IN ('running','queued')",
     "CREATE INDEX executions_runs ON executions(id) WHERE kind<>'call'",
 )
 _CALLS = (
     """CREATE TABLE calls(
-  id TEXT PRIMARY KEY, execution_id TEXT NOT NULL REFERENCES executions(id), step INTEGER NOT NULL,
+  id TEXT NOT NULL UNIQUE, execution_id TEXT NOT NULL REFERENCES executions(id), step INTEGER NOT NULL,
   epoch INTEGER NOT NULL, tool TEXT NOT NULL, tool_version TEXT NOT NULL, args_json TEXT NOT NULL,
   args_digest TEXT NOT NULL, idempotent INTEGER NOT NULL, idem_key TEXT, tool_use_id TEXT,
   approval_id TEXT REFERENCES approvals(id), grant_id TEXT REFERENCES grants(id), enforcement TEXT,
   status TEXT NOT NULL CHECK(status IN ('started','ok','error','unknown')),
   code TEXT, result_json TEXT, started_at REAL NOT NULL, ended_at REAL,
-  UNIQUE(execution_id, step))""",
+  PRIMARY KEY(execution_id, step)) WITHOUT ROWID""",
     "CREATE UNIQUE INDEX calls_idem_key ON calls(idem_key) WHERE idem_key IS NOT NULL",
 )
 _APPROVALS = (

@@ -86,7 +86,7 @@ class SqliteTx(SqliteReading):
     def close(self) -> None:
         self.connection.close()
 
-    def explain(self, error: Exception) -> PackhostError | None:
+    def explain(self, error: BaseException) -> PackhostError | None:
         return explain(error)
 
     def touch(self, topic: str) -> None:
@@ -222,11 +222,13 @@ class SqliteStore:
         """A view for long reads, on a connection of its own."""
         with _explained(self.path):
             connection = _read_only(self.path)
-            try:
-                connection.execute("BEGIN")
-                yield SqliteReading(connection, self.workspace)
-            finally:
-                connection.close()
+        try:
+            connection.execute("BEGIN")
+            yield SqliteReading(connection, self.workspace)
+        except sqlite3.Error as error:
+            raise explain(error, self.path) or error from error
+        finally:
+            connection.close()
 
     def watch(self, topic: str) -> SqliteWatch:
         """Wait for commits that touched `topic`."""
@@ -256,7 +258,7 @@ class SqliteStore:
                 watch.wake()
 
 
-def explain(error: Exception, path: Path | None = None) -> PackhostError | None:
+def explain(error: BaseException, path: Path | None = None) -> PackhostError | None:
     """A database's error in our words; `None` when it is another's."""
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict(

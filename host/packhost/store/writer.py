@@ -40,7 +40,7 @@ class Session(Tx, Protocol):
 
     def rollback(self) -> None: ...
 
-    def explain(self, error: Exception) -> PackhostError | None:
+    def explain(self, error: BaseException) -> PackhostError | None:
         """A database's error as one of ours; `None` for any other."""
 
     def close(self) -> None: ...
@@ -76,7 +76,7 @@ class Item:
         self.waiter = waiter
         self.posted = posted
         self.result: Any = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
 
 class Writer:
@@ -186,8 +186,9 @@ class Writer:
 
     def _together(self, batch: list[Item]) -> frozenset[str]:
         session = self._session
+        if not self._begin(batch):
+            return frozenset()
         try:
-            session.begin()
             for item in batch:
                 before = session.changes
                 try:
@@ -197,7 +198,7 @@ class Writer:
                         raise
                     item.error = error
             return session.commit()
-        except Exception:
+        except BaseException:
             self._undo()
         touched: frozenset[str] = frozenset()
         for item in batch:
@@ -207,14 +208,25 @@ class Writer:
     def _alone(self, item: Item) -> frozenset[str]:
         session = self._session
         item.result, item.error = None, None
+        if not self._begin([item]):
+            return frozenset()
         try:
-            session.begin()
             item.result = item.op(session, *item.args, **item.kwargs)
             return session.commit()
-        except Exception as error:
+        except BaseException as error:
             self._undo()
             item.result, item.error = None, session.explain(error) or error
             return frozenset()
+
+    def _begin(self, batch: list[Item]) -> bool:
+        # A failure here is nobody's op: trying them singly would wait for a busy database each time.
+        try:
+            self._session.begin()
+        except Exception as error:
+            for item in batch:
+                item.error = self._session.explain(error) or error
+            return False
+        return True
 
     def _undo(self) -> None:
         try:
@@ -240,7 +252,9 @@ class Writer:
             waiter = item.waiter
             if waiter is None:
                 continue
-            if item.error is not None:
+            if isinstance(item.error, StopIteration):
+                waiter.set_exception(RuntimeError("an op of the store raised StopIteration"))
+            elif item.error is not None:
                 waiter.set_exception(item.error)
             else:
                 waiter.set_result(item.result)
@@ -252,7 +266,7 @@ def _nothing(tx: Tx) -> None:
     """An op that only marks a place in the queue."""
 
 
-def _log_lost(error: Exception) -> None:
+def _log_lost(error: BaseException) -> None:
     if isinstance(error, Conflict):
         log.info("a best-effort record was not kept: %s", error)
     elif isinstance(error, PackhostError):
