@@ -7,6 +7,7 @@ transaction as the intent of the call that it allows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -20,12 +21,13 @@ from packhost.gate.display import display_arguments, question
 from packhost.gate.evaluate import Evaluation
 from packhost.gate.types import Asker, Caller, Deferred, Prompt, Refusal
 from packhost.kinds.context import CallContext
-from packhost.names import new_id
+from packhost.names import ToolId, new_id
 from packhost.rules.approvals import binding, may_ask_again
-from packhost.rules.grants import covers
+from packhost.rules.arguments import parse_argument_match
+from packhost.rules.grants import Grant, covers
 from packhost.store.base import Store
 from packhost.store.ops import approvals, grants
-from packhost.store.rows import ApprovalAnswer, ApprovalRow, NewApproval
+from packhost.store.rows import ApprovalAnswer, ApprovalRow, GrantRow, NewApproval
 
 Preview = Callable[[], Awaitable[str]]
 
@@ -100,9 +102,9 @@ class Approvals:
             return None
         tool = evaluation.entry.tool
         now = self._now()
-        for grant in self._store.read(grants.for_tool, tool.id.canonical, now):
-            if covers(grant, evaluation.facts, tool.version, now):
-                return grant.id
+        for row in self._store.read(grants.for_tool, tool.id.canonical, now):
+            if covers(_grant_of(row, tool.id, caller.principal), evaluation.facts, tool.version, now):
+                return row.id
         return None
 
     async def _record(
@@ -185,6 +187,8 @@ class Approvals:
                 f"there is no approval `{approval_id}` of this client", hint="only its own can be put"
             )
         asker = context.asker if isinstance(context, GateContext) else None
+        if row.status == "pending" and asker is None:
+            raise refused(required(row))
         outcome = settled(row) if row.status != "pending" else await self._wait(row, asker, nested=True)
         if isinstance(outcome, Approved):
             return {"approval_id": row.id, "status": "approved"}
@@ -273,6 +277,23 @@ class Approvals:
             )
         answer = ApprovalAnswer(verdict, by, channel, reason)
         return await self._store.write(approvals.answer, approval_id, answer)
+
+
+def _grant_of(row: GrantRow, tool: ToolId, principal: str) -> Grant:
+    """A stored grant as the rules read it; one for nobody in particular covers this principal."""
+    return Grant(
+        id=row.id,
+        principal=row.principal or principal,
+        tool=tool,
+        tool_version=row.tool_version,
+        arguments=tuple(
+            parse_argument_match(path, match) for path, match in json.loads(row.match_json).items()
+        ),
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        maximum_uses=row.max_uses,
+        uses=row.uses,
+    )
 
 
 def prompt_of(row: ApprovalRow, nested: bool | None = None) -> Prompt:

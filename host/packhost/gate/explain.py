@@ -45,5 +45,6 @@ def _passed(found: Evaluation, level: Level) -> Trace:
     kind = "best-effort" if spec.idempotent else "mandatory, committed before the effect"
     steps.append(Step("intent", True, kind))
     steps.append(Step("run", True, f"at most {spec.timeout:g} s; nothing was run now"))
-    verdict = "ask" if decision.verdict == "ask" else "allow"
-    return Trace(tool.id.canonical, tuple(steps), verdict, None, enforcement)
+    return Trace(
+        tool.id.canonical, tuple(steps), "ask" if decision.verdict == "ask" else "allow", None, enforcement
+    )

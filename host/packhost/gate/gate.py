@@ -103,8 +103,10 @@ class Gate:
         return await self._call(request, asker, None)
 
     async def _call(self, request: CallRequest, asker: Asker | None, parent: GateContext | None) -> Outcome:
-        configuration = self._configuration()
-        level = self.sessions.level(request.caller.session_id)
+        configuration, caller = self._configuration(), request.caller
+        if caller.run_id is None:
+            await self.sessions.enter(caller.session_id, caller.principal, caller.client)
+        level = self.sessions.level(caller.session_id)
         found = evaluate(request, configuration, level, self._root)
         if parent is not None and isinstance(found, Evaluation):
             refusal = may_call(parent, found.entry.tool.id.canonical)

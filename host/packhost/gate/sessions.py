@@ -47,10 +47,11 @@ class Sessions:
         return session_id
 
     def level(self, session_id: str) -> Level:
-        """The level that holds now, never past the workspace's maximum; the least for an unknown session."""
+        """The level that holds now, never past the maximum; that of a new session when it is unknown."""
         row = self._rows.get(session_id) or self._load(session_id)
         if row is None:
-            return "observe"
+            autonomy = self._autonomy()
+            return opening(autonomy.default, None, autonomy.maximum)
         held = row.level if row.level_before is None else row.level_at(self._store.read(lambda tx: tx.now()))
         return lowest(held, self._autonomy().maximum)
 
