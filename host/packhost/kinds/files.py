@@ -27,8 +27,14 @@ class Files(Protocol):
     def list(self, path: str) -> builtins.list[FileStat]:
         """The entries of a folder, by name."""
 
-    def walk(self, path: str, *, limit: int = 100_000, skip_folders: Collection[str] = ()) -> Walk:
-        """Every readable file below a folder, in order, symlinks not followed, folders so named left out."""
+    def walk(
+        self, path: str, *, glob: str = "**", limit: int = 100_000, skip_folders: Collection[str] = ()
+    ) -> Walk:
+        """Every readable file below a folder (or the file itself), folder by folder and by name.
+
+        `glob` picks files by their path below the folder; folders named in `skip_folders` are left out;
+        links are not followed.
+        """
 
     def write(self, path: str, data: bytes, *, create_parents: bool = True) -> None:
         """Replace or create a file as one step: readers see the old or the new whole."""

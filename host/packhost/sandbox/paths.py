@@ -24,7 +24,7 @@ from contextlib import contextmanager
 
 from packhost.errors import ConfigInvalid, InvalidInput, NotFound, ScopeDenied, ToolFailed
 from packhost.names import nearest
-from packhost.rules.globs import compile_glob
+from packhost.rules.globs import Glob, compile_glob
 from packhost.rules.scopes import Access, Layer, Uncovered, path_use
 from packhost.sandbox import changes
 from packhost.sandbox.entries import FileStat, Walk, entry_type, file_stat
@@ -97,13 +97,18 @@ class FileBroker:
                 raise is_file(relative)
             return self._visible(relative)
 
-    def walk(self, path: str, *, limit: int = 100_000, skip_folders: Collection[str] = ()) -> Walk:
+    def walk(
+        self, path: str, *, glob: str = "**", limit: int = 100_000, skip_folders: Collection[str] = ()
+    ) -> Walk:
         """Every readable file below a folder (or the file itself) but in folders named in `skip_folders`.
 
-        `skipped` counts by reason: `scope`, `symlink`, `hardlink`, `other` (pipes, devices), `name`
-        (a name that cannot be written as a path), `folder` (left out), `unreadable`.
+        `glob` picks files by their path below the folder. `skipped` counts by reason: `scope`, `symlink`,
+        `hardlink`, `other` (pipes, devices), `name` (one that cannot be written as a path), `folder` (left
+        out), `unreadable`.
+
+        :raises InvalidInput: for a glob that is not one.
         """
-        relative = check_form(path)
+        relative, wanted = check_form(path), _wanted(glob)
         with self._finding(relative):
             start = self._existing(relative, "read")
         if not stat.S_ISDIR(start.st_mode):
@@ -117,6 +122,8 @@ class FileBroker:
                 skipped[reason] += 1
             elif stat.S_ISDIR(state.st_mode):
                 descent.enter(name)
+            elif not wanted.matches(name if relative == ROOT else name[len(relative) + 1 :]):
+                continue
             elif len(files) == limit:
                 return Walk(tuple(files), dict(skipped), complete=False)
             else:
@@ -343,6 +350,13 @@ def _usable(relative: str, found: os.stat_result) -> None:
         )
     if kind in ("symlink", "other"):
         raise outside(relative, "is not a regular file or folder", "pipes, sockets and devices are not used")
+
+
+def _wanted(glob: str) -> Glob:
+    try:
+        return compile_glob(glob)
+    except ConfigInvalid as error:
+        raise InvalidInput(error.message, hint=error.hint) from None
 
 
 def _may_hold(relative: str, layers: Sequence[Layer]) -> bool:

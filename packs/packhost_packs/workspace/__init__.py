@@ -1,0 +1,1 @@
+"""The `workspace` pack: reading, searching and changing the files of a workspace."""
