@@ -94,7 +94,7 @@ def test_a_short_key_is_refused() -> None:
         binding(b"short", **FIELDS)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.dictionaries(st.text(max_size=3), json_values, max_size=3), st.data())
 def test_arguments_that_differ_as_json_are_bound_apart(
     arguments: dict[str, Any], data: st.DataObject

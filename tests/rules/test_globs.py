@@ -162,13 +162,13 @@ def test_two_globs_overlap_as_their_table_says(first: str, second: str, expected
     assert overlaps(second, first) is expected
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(globs, paths)
 def test_matching_agrees_with_a_plain_reading_of_the_rules(glob: str, path: str) -> None:
     assert matches(glob, path) is plain_matches(glob, path)
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(globs, globs, paths)
 def test_globs_that_share_a_path_overlap(first: str, second: str, path: str) -> None:
     if plain_matches(first, path) and plain_matches(second, path):
@@ -184,7 +184,7 @@ SHORT_PATHS = [""] + [
 SHORT_PATHS += ["/".join(parts) for size in (1, 2) for parts in itertools.product(NAMES, repeat=size)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(two_level, two_level)
 def test_globs_overlap_exactly_when_a_short_path_is_in_both(first: str, second: str) -> None:
     witness = any(plain_matches(first, path) and plain_matches(second, path) for path in SHORT_PATHS)
@@ -273,7 +273,7 @@ tool_patterns = st.tuples(*[st.text("ab*", min_size=1, max_size=3).filter(lambda
 tool_names = st.tuples(*[st.text("ab", min_size=1, max_size=4)] * 2).map(":".join)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(tool_patterns, tool_patterns, tool_names)
 def test_an_included_pattern_matches_nothing_that_the_outer_one_does_not(
     outer: str, inner: str, name: str

@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from packhost.errors import ConfigInvalid, Place
 from packhost.names import nearest
-from packhost.rules.globs import compile_glob, printable
+from packhost.rules.globs import Glob, canonical, compile_glob, printable
 
 _FORMS = "write a value, a glob, `{exact: VALUE}`, `{glob: GLOB}` or `{min: NUMBER, max: NUMBER}`"
 _KEYS = ("exact", "glob", "min", "max")
+
+
+ABSENT: Final = object()
+"""What `read` gives where the arguments hold no value."""
 
 
 class Unanswerable(Exception):
@@ -34,6 +38,8 @@ class ArgumentMatch:
 
     `path` is dotted; of `exact`, `glob` and the inclusive `minimum` and `maximum` those count that
     `test` names.
+
+    :raises ConfigInvalid: `test` is `glob` and the glob is not one.
     """
 
     path: str
@@ -42,41 +48,64 @@ class ArgumentMatch:
     glob: str = ""
     minimum: float | None = None
     maximum: float | None = None
+    keys: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    compiled: Glob | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", tuple(self.path.split(".")))
+        object.__setattr__(self, "compiled", compile_glob(self.glob) if self.test == "glob" else None)
 
     def holds(self, arguments: Mapping[str, object]) -> bool:
         """Whether the arguments meet the condition.
 
         :raises Unanswerable: the value is of a kind that the condition cannot be asked of.
         """
-        value: object = arguments
-        for key in self.path.split("."):
-            if value is None:
-                return False
-            if not isinstance(value, Mapping):
-                raise Unanswerable(
-                    f"the argument `{self.path}` is not there to be read: `{key}` is in no object"
-                )
-            if key not in value:
-                return False
-            value = value[key]
-        if self.test == "exact":
-            return _same(self.exact, value)
-        return self._glob_holds(value) if self.test == "glob" else self._range_holds(value)
+        value = read(self.keys, arguments)
+        if value is ABSENT:
+            return False
+        if self.compiled is not None:
+            return self.compiled.matches(as_path(self.path, value))
+        return _same(self.exact, value) if self.test == "exact" else self._in_range(value)
 
-    def _glob_holds(self, value: object) -> bool:
-        if not isinstance(value, str):
-            raise Unanswerable(f"the argument `{self.path}` is no text, which a glob needs")
-        names = [name for name in value.split("/") if name not in ("", ".")]
-        if value.startswith("/") or "\0" in value or ".." in names:
-            raise Unanswerable(f"the argument `{self.path}` does not stay below the root, as a glob needs")
-        return compile_glob(self.glob).matches("/".join(names))
-
-    def _range_holds(self, value: object) -> bool:
+    def _in_range(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise Unanswerable(f"the argument `{self.path}` is no number, which a range needs")
         return (self.minimum is None or value >= self.minimum) and (
             self.maximum is None or value <= self.maximum
         )
+
+
+def read(keys: tuple[str, ...], arguments: Mapping[str, object]) -> object:
+    """The value at these keys, or `ABSENT`.
+
+    :raises Unanswerable: on the way lies something that is neither an object nor null.
+    """
+    value: object = arguments
+    for key in keys:
+        if value is None:
+            return ABSENT
+        if not isinstance(value, Mapping):
+            raise Unanswerable(f"the argument `{'.'.join(keys)}` cannot be read: `{key}` is in no object")
+        if key not in value:
+            return ABSENT
+        value = value[key]
+    return value
+
+
+def as_path(path: str, value: object) -> str:
+    """The argument's text as a clean relative path, `""` for the root.
+
+    :raises Unanswerable: it is no text, or one that is absolute or holds `..` or NUL.
+    """
+    if not isinstance(value, str):
+        raise Unanswerable(f"the argument `{path}` is no text, which a glob needs")
+    clean = canonical(value)
+    if clean is not None:
+        return clean
+    names = [name for name in value.split("/") if name not in ("", ".")]
+    if value.startswith("/") or "\0" in value or ".." in names:
+        raise Unanswerable(f"the argument `{path}` does not stay below the root, as a glob needs")
+    return "/".join(names)
 
 
 def _same(wanted: object, value: object) -> bool:

@@ -28,7 +28,8 @@ from packhost.names import ToolId
 from packhost.rules.approvals import Assurance
 from packhost.rules.arguments import ArgumentMatch, Unanswerable, parse_argument_match
 from packhost.rules.autonomy import Level
-from packhost.rules.globs import check_tool_pattern, compile_glob, tool_matches
+from packhost.rules.dispatch import Dispatch
+from packhost.rules.globs import check_tool_pattern, tool_matches
 
 __all__ = [
     "ArgumentMatch",
@@ -136,6 +137,7 @@ class _Plan:
 
     certain: tuple[Rule, ...]
     conditional: tuple[Rule, ...]
+    dispatch: Dispatch
     decisions: dict[tuple[int, ...], Decision]
     """By the places in `conditional` of those that matched."""
 
@@ -143,7 +145,7 @@ class _Plan:
 class Policy:
     """Rules, checked and indexed once; deciding never changes what is decided.
 
-    :raises ConfigInvalid: a rule's pattern of tools or glob is not one; the error carries its place.
+    :raises ConfigInvalid: a rule's pattern of tools is not one; the error carries its place.
     """
 
     __slots__ = ("_index", "_plans", "rules")
@@ -177,8 +179,8 @@ class Policy:
             return plan.decisions[()]
         matched: list[int] = []
         errors: list[Reason] = []
-        for number, rule in enumerate(plan.conditional):
-            met = _conditions(rule, facts.arguments)
+        for number in plan.dispatch.candidates(facts.arguments):
+            met = _conditions(plan.conditional[number], facts.arguments)
             if met is True:
                 matched.append(number)
             elif met is not False:
@@ -200,18 +202,17 @@ class Policy:
             for rule in self._index.get(key, ()):
                 if _concerns(rule, facts, canonical):
                     (conditional if rule.arguments else certain).append(rule)
-        return _Plan(tuple(certain), tuple(conditional), {(): _decide(facts, level, certain, ())})
+        dispatch = Dispatch([rule.arguments for rule in conditional])
+        decisions: dict[tuple[int, ...], Decision] = {(): _decide(facts, level, certain, ())}
+        return _Plan(tuple(certain), tuple(conditional), dispatch, decisions)
 
 
 def _check(rule: Rule) -> None:
     try:
         if rule.tool is not None:
             check_tool_pattern(rule.tool)
-        for condition in rule.arguments:
-            if condition.test == "glob":
-                compile_glob(condition.glob)
     except ConfigInvalid as error:
-        raise ConfigInvalid(error.message, hint=error.hint, place=error.place or rule.place) from None
+        raise ConfigInvalid(error.message, hint=error.hint, place=rule.place) from None
 
 
 def _index_key(rule: Rule) -> str:
