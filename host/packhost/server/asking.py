@@ -1,0 +1,165 @@
+"""Ways to put a question to a person, by what the client can do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from mcp import MCPError, types
+from mcp.server.context import ServerRequestContext
+from pydantic import ValidationError
+
+from packhost.gate.types import Answer, Asker, Prompt
+from packhost.server.callers import can_ask, is_modern
+from packhost.server.channel import Channel
+
+_log = logging.getLogger(__name__)
+
+KEY: Final = "approve"
+FORM: Final[types.ElicitRequestedSchema] = {"type": "object", "properties": {}}
+"""No field at all: accepting the form alone approves."""
+BEAT: Final = 3.0
+"""Seconds between two reports to a client that is held."""
+_ROUNDS: Final = 8
+"""Questions put by `InputRequiredResult` in one call: clients stop at ten, and some may count otherwise."""
+UNANSWERED: Final = Answer("unanswered", channel="client")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Where a call stands that the client makes again and again: the state that it carries, sealed."""
+
+    number: int = 0
+    subject: str | None = None
+    """What was asked: an approval's id, or the digest of a change to accept."""
+    flight: str | None = None
+    """The call that goes on meanwhile."""
+    nested: bool = False
+
+    @property
+    def last(self) -> bool:
+        """Whether the client may not come back once more."""
+        return self.number >= _ROUNDS
+
+    def next(self, subject: str, *, flight: str | None = None, nested: bool = False) -> Round:
+        """The round after this one, which asks about `subject`."""
+        return Round(self.number + 1, subject, flight, nested)
+
+    def seal(self) -> str:
+        """The state as text; the server's boundary encrypts it."""
+        return json.dumps([self.number, self.subject, self.flight, self.nested])
+
+
+def round_of(state: str | None) -> Round:
+    """Read a state that this host wrote; it was verified before."""
+    return Round(*json.loads(state)) if state else Round()
+
+
+def put(text: str, round: Round) -> types.InputRequiredResult:
+    """Have the client ask and make the same call again."""
+    ask = types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=FORM))
+    return types.InputRequiredResult(input_requests={KEY: ask}, request_state=round.seal())
+
+
+def answer_of(action: str, *, by: str) -> Answer:
+    """What a client's reply to the dialog means; `cancel` means that nobody answered."""
+    if action == "accept":
+        return Answer("approve", by=by, channel="client")
+    if action == "decline":
+        return Answer("deny", by=by, channel="client")
+    return Answer("unanswered", by=by, channel="client")
+
+
+def reply(params: types.CallToolRequestParams) -> str | None:
+    """The action that a retried request brings along: accept, decline or cancel."""
+    response = (params.input_responses or {}).get(KEY)
+    return response.action if isinstance(response, types.ElicitResult) else None
+
+
+class HoldingAsker:
+    """For a client that cannot ask: holds the call a while and says how it can be decided elsewhere."""
+
+    def __init__(self, channel: Channel, hold: float) -> None:
+        self._channel = channel
+        self._hold = hold
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """Hold until the record is decided, which cancels this, or the hold is over."""
+        text = (
+            f"waits for a person to approve {prompt.tool}: {prompt.approval_id}, "
+            f"`packhost approvals approve {prompt.approval_id}`"
+        )
+        with anyio.move_on_after(min(self._hold, max(0.0, prompt.expires_at - time.time()))):
+            while True:
+                await self._channel.waiting(text)
+                await anyio.sleep(BEAT)
+        return UNANSWERED
+
+
+class ElicitAsker:
+    """Asks the client while its request stays open."""
+
+    def __init__(self, ctx: ServerRequestContext[Any, Any], by: str) -> None:
+        self._ctx = ctx
+        self._by = by
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """Show the dialog; a decision made elsewhere cancels it."""
+        action = await elicit(self._ctx, prompt.text, prompt.expires_at - time.time())
+        return answer_of(action, by=self._by)
+
+
+async def elicit(ctx: ServerRequestContext[Any, Any], text: str, timeout: float) -> str:
+    """The dialog of the session-based eras; whatever goes wrong in it counts as `cancel`."""
+    with anyio.move_on_after(max(0.0, timeout)):
+        try:
+            result = await ctx.session.elicit_form(text, FORM, related_request_id=ctx.request_id)
+        except (MCPError, ValidationError) as error:
+            _log.warning("the client's dialog failed: %s", str(error).splitlines()[0])
+            return "cancel"
+        return result.action
+    return "cancel"
+
+
+class InputRequiredAsker:
+    """Has the client itself ask and make the same call again with the answer."""
+
+    def __init__(self, asked: str | None, action: str | None, by: str, *, last: bool, holding: HoldingAsker):
+        self._asked = asked
+        self._action = action
+        self._by = by
+        self._last = last
+        self._holding = holding
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """The answer that came with the call if it is one to this very question, else `deferred`."""
+        if prompt.nested:
+            # The call that asks is not the client's own: making that one again would run it twice.
+            return await self._holding.ask(prompt)
+        if self._action is not None and self._asked == prompt.approval_id:
+            return answer_of(self._action, by=self._by)
+        if self._last:
+            return await self._holding.ask(prompt)
+        return Answer("deferred", channel="client")
+
+
+def choose(
+    ctx: ServerRequestContext[Any, Any],
+    channel: Channel,
+    round: Round,
+    action: str | None,
+    *,
+    by: str,
+    hold: float,
+) -> Asker:
+    """The way to ask this client; `action` is the answer that this request brought."""
+    holding = HoldingAsker(channel, hold)
+    if not can_ask(ctx):
+        return holding
+    if not is_modern(ctx):
+        return ElicitAsker(ctx, by)
+    return InputRequiredAsker(round.subject, action, by, last=round.last, holding=holding)

@@ -1,0 +1,111 @@
+"""Who calls: the principal, the client's name and its own session.
+
+Over stdio, a socket, SSE and session-based HTTP a connection has a session of its own. Stateless HTTP
+has no connection: there the session follows from principal and client name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.types import Implementation
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from packhost.gate.types import Caller
+
+MAX_SESSIONS: Final = 10_000
+"""HTTP sessions that are remembered; the one unused for longest is forgotten first."""
+_MCP_SESSION: Final = "mcp-session-id"
+_CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
+
+
+def new_session() -> str:
+    """A new connection's session."""
+    return f"s-{os.urandom(10).hex()}"
+
+
+@dataclass(slots=True)
+class Peer:
+    """One connection: its session, and how to reach it unasked once its handshake is done."""
+
+    session_id: str = field(default_factory=new_session)
+    outbox: ServerSession | None = None
+
+
+@dataclass(slots=True)
+class Link:
+    """What one run of the server's lifespan serves: a connection, or every session of the HTTP manager."""
+
+    own: Peer = field(default_factory=Peer)
+    sessions: OrderedDict[str, Peer] = field(default_factory=OrderedDict)
+
+    def peer(self, ctx: ServerRequestContext[Any, Any]) -> Peer | None:
+        """The connection that a message came over; `None` for stateless HTTP."""
+        headers = headers_of(ctx)
+        if headers is None:
+            return self.own
+        if is_modern(ctx):
+            return None
+        id = headers.get(_MCP_SESSION)
+        if id is None:
+            return self.own
+        peer = self.sessions.get(id)
+        if peer is None:
+            peer = self.sessions[id] = Peer()
+            if len(self.sessions) > MAX_SESSIONS:
+                self.sessions.popitem(last=False)
+        else:
+            self.sessions.move_to_end(id)
+        return peer
+
+
+def is_modern(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Whether a message is of the stateless era."""
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def headers_of(ctx: ServerRequestContext[Any, Any]) -> Mapping[str, str] | None:
+    """The HTTP headers that a message came with; `None` where there is no HTTP."""
+    return getattr(ctx.request, "headers", None)
+
+
+def client_name(ctx: ServerRequestContext[Any, Any]) -> str:
+    """How the client calls itself: a label, never an identity."""
+    if params := ctx.session.client_params:
+        return _clean(params.client_info.name)
+    meta = (ctx.params or {}).get("_meta")
+    info = meta.get(_CLIENT_INFO) if isinstance(meta, Mapping) else None
+    return _clean(info.name) if isinstance(info, Implementation) else "unknown"
+
+
+def _clean(name: str) -> str:
+    return "".join(c for c in name if c.isprintable())[:64] or "unknown"
+
+
+def identify(ctx: ServerRequestContext[Any, Any], principal: str) -> Caller:
+    """The caller of a request."""
+    client = client_name(ctx)
+    link: Link = ctx.lifespan_context
+    peer = link.peer(ctx)
+    if peer is not None:
+        session = peer.session_id
+    else:
+        named = hashlib.sha256("\0".join((principal, client)).encode("utf-8", "replace"))
+        session = f"s-{named.hexdigest()[:20]}"
+    return Caller(principal=principal, client=client, session_id=session, attended=can_ask(ctx))
+
+
+def can_ask(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Whether the client can put a form to its person."""
+    capabilities = ctx.session.client_capabilities
+    elicitation = capabilities.elicitation if capabilities else None
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return False
+    return is_modern(ctx) or ctx.session.can_send_request

@@ -1,0 +1,178 @@
+"""Calls that go on between two requests of a client that knows no questions within one.
+
+Some tools call others, or ask, from within their handler. In the stateless era a question can only be
+put by answering the request, so such a call runs in the host's own task group: a request attends it until
+it is done or asks; the client asks its person and makes the same call again, which attends it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+import anyio
+
+from packhost.errors import PackhostError
+from packhost.gate.types import Answer, CallRequest, Deferred, Outcome, Prompt, Refusal
+from packhost.names import new_id
+from packhost.server.asking import BEAT, UNANSWERED, answer_of
+from packhost.server.channel import Channel
+from packhost.server.host import ServerHost
+from packhost.server.wire import internal, refusal_of
+
+_log = logging.getLogger(__name__)
+
+MAX_FLIGHTS: Final = 256
+"""Calls in flight at once, those included that nobody attends any more."""
+
+
+class _Question:
+    def __init__(self, prompt: Prompt) -> None:
+        self.prompt = prompt
+        self.since = time.monotonic()
+        self.answered = anyio.Event()
+        self.answer = UNANSWERED
+
+    def settle(self, answer: Answer) -> None:
+        if not self.answered.is_set():
+            self.answer = answer
+            self.answered.set()
+
+
+class Flight:
+    """One call in flight: it asks, and a request attends it."""
+
+    def __init__(self, host: ServerHost, by: str) -> None:
+        self.id = new_id("flt")
+        self._host = host
+        self._by = by
+        self._scope = anyio.CancelScope()
+        self._channel: Channel | None = None
+        self._questions: list[_Question] = []
+        self._early: tuple[str, str] | None = None
+        self._changed = anyio.Event()
+        self._collected = anyio.Event()
+        self._outcome: Outcome | None = None
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """Leave the question for the request that attends; unanswered once it has expired."""
+        if self._early is not None and self._early[0] == prompt.approval_id:
+            action, self._early = self._early[1], None
+            return answer_of(action, by=self._by)
+        question = _Question(prompt)
+        self._questions.append(question)
+        self._wake()
+        try:
+            with anyio.move_on_after(max(0.0, prompt.expires_at - time.time())):
+                await question.answered.wait()
+            return question.answer
+        finally:
+            self._questions.remove(question)
+            self._wake()
+
+    async def report(self, progress: float, total: float | None, message: str | None) -> None:
+        """Progress, to the request that attends just now."""
+        if self._channel is not None:
+            await self._channel.report(progress, total, message)
+
+    def answer(self, approval_id: str, action: str) -> None:
+        """Hand over what the client brought back; too late an answer finds no question and counts no more."""
+        for question in self._questions:
+            if question.prompt.approval_id == approval_id:
+                question.settle(answer_of(action, by=self._by))
+
+    def answer_ahead(self, approval_id: str, action: str) -> None:
+        """Hand over the answer to a question that the call is about to ask again."""
+        self._early = (approval_id, action)
+
+    async def attend(self, channel: Channel, *, last: bool) -> Outcome | Prompt:
+        """Wait for the end or a question that is still open; cancelling this cancels the call.
+
+        `last`: the client will not come back, so questions are held until the host's hold is over.
+        """
+        self._channel = channel
+        try:
+            while self._outcome is None:
+                open_ = [q for q in self._questions if not q.answered.is_set()]
+                if open_ and not last:
+                    return open_[0].prompt
+                if open_:
+                    await self._hold(channel, open_)
+                else:
+                    await self._changed.wait()
+        except anyio.get_cancelled_exc_class():
+            self._scope.cancel()
+            raise
+        finally:
+            if self._channel is channel:
+                self._channel = None
+        self._collected.set()
+        return self._outcome
+
+    async def run(self, request: CallRequest) -> None:
+        """The call itself; afterwards its outcome is kept for a while for the client to fetch."""
+        outcome: Outcome = Refusal("CANCELLED", "the call was cancelled")
+        with self._scope:
+            try:
+                outcome = await self._host.gate.call(request, self)
+            except PackhostError as error:
+                outcome = refusal_of(error)
+            except Exception:
+                _log.exception("call in flight failed")
+                outcome = internal()
+        if isinstance(outcome, Deferred):
+            outcome = internal()
+        self._outcome = outcome
+        self._wake()
+        with anyio.move_on_after(self._host.approval_timeout):
+            await self._collected.wait()
+
+    async def _hold(self, channel: Channel, questions: list[_Question]) -> None:
+        first = questions[0].prompt
+        changed = self._changed
+        await channel.waiting(
+            f"waits for a person to approve {first.tool}: {first.approval_id}, "
+            f"`packhost approvals approve {first.approval_id}`"
+        )
+        with anyio.move_on_after(min(BEAT, self._host.hold)):
+            await changed.wait()
+        for question in questions:
+            if time.monotonic() - question.since >= self._host.hold:
+                question.settle(UNANSWERED)
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+
+class Flights:
+    """The calls in flight of one server."""
+
+    def __init__(self, host: ServerHost) -> None:
+        self._host = host
+        self._flights: dict[str, Flight] = {}
+
+    def start(self, request: CallRequest, by: str, *, early: tuple[str, str] | None = None) -> Flight | None:
+        """Start a call; `early` answers a question that it will ask again; `None`: too many are in flight."""
+        if len(self._flights) >= MAX_FLIGHTS:
+            return None
+        flight = Flight(self._host, by)
+        if early is not None:
+            flight.answer_ahead(*early)
+        self._flights[flight.id] = flight
+        governed = CallRequest(
+            request.tool, request.arguments, request.caller, flight.report, request.tool_use_id
+        )
+        self._host.tasks.start_soon(self._fly, flight, governed)
+        return flight
+
+    def find(self, id: str) -> Flight | None:
+        """The call of that id, while it goes on or waits to be fetched."""
+        return self._flights.get(id)
+
+    async def _fly(self, flight: Flight, request: CallRequest) -> None:
+        try:
+            await flight.run(request)
+        finally:
+            self._flights.pop(flight.id, None)

@@ -1,0 +1,220 @@
+"""The MCP server of a host: lists the governed tools and takes every call to the gate."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp import types
+from mcp.server import NotificationOptions, Server
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.models import InitializationOptions
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+
+from packhost.errors import PackhostError
+from packhost.gate.types import CallRequest, Completed, Deferred, Outcome, Prompt, Refusal
+from packhost.server.asking import Round, choose, put, reply, round_of
+from packhost.server.callers import Link, can_ask, client_name, identify, is_modern
+from packhost.server.catalog import EXPLAIN, STATUS, Catalog
+from packhost.server.channel import Channel
+from packhost.server.host import ServerHost
+from packhost.server.inflight import Flights
+from packhost.server.own import explain, instructions, status
+from packhost.server.wire import completed, internal, refusal_of, refused
+
+_log = logging.getLogger(__name__)
+_NAME = "packhost"
+_NOTIFY_TIMEOUT = 5.0
+"""Seconds that one client may take to be told that the list has changed."""
+
+Context = ServerRequestContext[Any, Any]
+Result = types.CallToolResult | types.InputRequiredResult
+
+
+class GovernedServer(Server[Link]):
+    """The server of one host, for any number of connections over any transport, at once."""
+
+    def __init__(self, host: ServerHost) -> None:
+        self._host = host
+        self._catalog = Catalog(host)
+        self._flights = Flights(host)
+        self._bus = InMemorySubscriptionBus()
+        self._listen = ListenHandler(self._bus)
+        self._open: dict[int, Link] = {}
+        self._wire_lists: dict[tuple[str, int], HandlerResult] = {}
+        super().__init__(
+            _NAME,
+            version=host.version,
+            lifespan=self._serve_link,
+            get_tool_input_schema=self._catalog.schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_subscriptions_listen=self._listen,
+            cache_hints={"tools/list": CacheHint(ttl_ms=0, scope="private")},
+        )
+        security = RequestStateSecurity(
+            keys=list(host.state_keys), ttl=host.approval_timeout + 60, bind_principal=self._bound_to
+        )
+        self.middleware[:] = [RequestStateBoundary(security, default_audience=_NAME), self._cached_list]
+        self.add_notification_handler(
+            "notifications/initialized", types.NotificationParams, self._initialized
+        )
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """As the SDK makes them, with `listChanged` said: its HTTP manager asks for no options."""
+        return super().create_initialization_options(
+            notification_options or NotificationOptions(tools_changed=True),
+            experimental_capabilities,
+            extensions,
+        )
+
+    @property
+    def instructions(self) -> str:
+        """What a client that connects now is told."""
+        return instructions(self._host.consent())
+
+    @instructions.setter
+    def instructions(self, value: str | None) -> None:
+        """Taken from the host at each connection; what the SDK sets at construction is left alone."""
+
+    async def tools_changed(self) -> None:
+        """Tell every client that the list of tools may have changed."""
+        await self._bus.publish(ToolsListChanged())
+        async with anyio.create_task_group() as tasks:
+            for link in list(self._open.values()):
+                for peer in (link.own, *link.sessions.values()):
+                    if peer.outbox is not None:
+                        tasks.start_soon(self._tell, peer.outbox.send_tool_list_changed)
+
+    def close_streams(self) -> None:
+        """End every open stream of notifications in an orderly way."""
+        self._listen.close()
+
+    async def _tell(self, send: Any) -> None:
+        try:
+            with anyio.move_on_after(_NOTIFY_TIMEOUT):
+                await send()
+        except Exception:
+            _log.debug("a client could not be told that the list has changed", exc_info=True)
+
+    @asynccontextmanager
+    async def _serve_link(self, _: Server[Link]) -> AsyncIterator[Link]:
+        link = Link()
+        self._open[id(link)] = link
+        try:
+            yield link
+        finally:
+            del self._open[id(link)]
+
+    def _bound_to(self, ctx: Context) -> str:
+        return f"{self._host.principal}\0{client_name(ctx)}"
+
+    async def _initialized(self, ctx: Context, _: types.NotificationParams) -> None:
+        peer = ctx.lifespan_context.peer(ctx)
+        if peer is not None and not is_modern(ctx):
+            peer.outbox = ctx.session
+
+    async def _cached_list(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        # The SDK validates and dumps a list twice; hundreds of tools take it tens of milliseconds.
+        ready = is_modern(ctx) or ctx.session.client_params is not None
+        if ctx.method != "tools/list" or not ready or not (ctx.params or {}).keys() <= {"_meta"}:
+            return await call_next(ctx)
+        key = (ctx.protocol_version, self._host.generation)
+        result = self._wire_lists.get(key)
+        if result is None:
+            result = await call_next(ctx)
+            self._wire_lists = {k: v for k, v in self._wire_lists.items() if k[1] == key[1]}
+            self._wire_lists[key] = result
+        return result
+
+    async def _list_tools(
+        self, ctx: Context, _: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return self._catalog.listed()
+
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> Result:
+        try:
+            if params.name == STATUS:
+                return await status(self._host, self._catalog, ctx, params)
+            if params.name == EXPLAIN:
+                return explain(self._host, ctx, params)
+            return await self._govern(ctx, params)
+        except PackhostError as error:
+            return refused(refusal_of(error))
+        except Exception:
+            _log.exception("call failed")
+            return refused(internal())
+
+    async def _govern(self, ctx: Context, params: types.CallToolRequestParams) -> Result:
+        caller = identify(ctx, self._host.principal)
+        channel = Channel(ctx)
+        round = round_of(params.request_state)
+        action = reply(params)
+        tool = self._catalog.tool(params.name)
+        progress = channel.report if channel.wanted else None
+        request = CallRequest(params.name, params.arguments or {}, caller, progress)
+        nested = tool is not None and tool.spec.config.get("nested") is True
+        outcome: Outcome | Prompt
+        flight = None
+        if nested and is_modern(ctx) and can_ask(ctx):
+            flight, outcome = await self._fly(request, round, action, channel)
+        else:
+            asker = choose(ctx, channel, round, action, by=caller.principal, hold=self._host.hold)
+            outcome = await self._host.gate.call(request, asker)
+        if isinstance(outcome, Deferred):
+            outcome = outcome.prompt
+        if isinstance(outcome, Prompt):
+            return put(outcome.text, round.next(outcome.approval_id, flight=flight, nested=outcome.nested))
+        if isinstance(outcome, Completed):
+            return completed(outcome, tool, channel.limit)
+        return refused(outcome)
+
+    async def _fly(
+        self, request: CallRequest, round: Round, action: str | None, channel: Channel
+    ) -> tuple[str | None, Outcome | Prompt]:
+        """Attend a call in flight: the one that asked, or a new one."""
+        by = request.caller.principal
+        asked = (round.subject, action) if round.subject is not None and action is not None else None
+        flight = self._flights.find(round.flight) if round.flight is not None else None
+        if flight is not None:
+            if asked is not None:
+                flight.answer(*asked)
+        elif round.nested:
+            return None, self._gone(round)
+        else:
+            # Nothing ran before its own approval, so a call that is gone is simply made again.
+            flight = self._flights.start(request, by, early=asked)
+        if flight is None:
+            return None, Refusal(
+                "LIMIT_EXCEEDED",
+                "too many calls are in flight on this host",
+                hint="wait until some have ended, or abort a run that is not needed",
+            )
+        return flight.id, await flight.attend(channel, last=round.last)
+
+    def _gone(self, round: Round) -> Refusal:
+        run_id = self._host.run_of(round.subject) if round.subject is not None else None
+        return Refusal(
+            "NOT_FOUND",
+            "the call that asked this is gone: the host was started anew or the call has ended meanwhile",
+            hint=f'resume its run with agent-runtime_resume_workflow {{"run_id": "{run_id}"}}'
+            if run_id
+            else "look with packhost_status at what still waits, then make the call again",
+            approval_id=round.subject,
+            run_id=run_id,
+        )
+
+
+def build_server(host: ServerHost) -> GovernedServer:
+    """The MCP server of a host; run it over as many connections as there are."""
+    return GovernedServer(host)

@@ -1,0 +1,121 @@
+"""What came of a call, as MCP says it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from mcp import types
+
+from packhost.errors import PackhostError
+from packhost.gate.types import Completed, Refusal
+from packhost.kinds.base import Tool
+
+EVENT_LIMIT: Final = 1024 * 1024 - 16 * 1024
+"""Bytes of a result that fit one server-sent event as clients take it, with room for its envelope."""
+_PREVIEW: Final = 2000
+_WORST: Final = 16
+"""Bytes of one character on the wire, at worst: escaped in the text and in the structured form."""
+
+
+def dumps(value: Any) -> str:
+    """JSON for people and models."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def completed(outcome: Completed, tool: Tool | None, limit: int | None) -> types.CallToolResult:
+    """A call that ran. `limit` in bytes is what the way to the client carries; `None` is no limit."""
+    value = outcome.value
+    text = value if isinstance(value, str) else dumps(value)
+    if not _encodable(text):
+        value = _spelled_out(value)
+        text = value if isinstance(value, str) else dumps(value)
+    structured = value if isinstance(value, dict) else None
+    meta = {
+        "packhost/call": {
+            "call_id": outcome.call_id,
+            "run_id": outcome.run_id,
+            "enforcement": outcome.enforcement,
+        }
+    }
+    if limit is not None and len(text) * _WORST > limit:
+        shrunk = _shrink(text, structured, limit)
+        if shrunk is None:
+            return refused(_too_large(outcome, text, tool, limit))
+        text = shrunk
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], structured_content=structured, _meta=meta
+    )
+
+
+def _shrink(text: str, structured: dict[str, Any] | None, limit: int) -> str | None:
+    """The text copy that still fits: whole, or a beginning when the structured form carries the rest."""
+    # Escaped: quotes and characters beyond ASCII make JSON in JSON longer than the text itself.
+    size = len(json.dumps(text))
+    if structured is None:
+        return text if size <= limit else None
+    data = len(json.dumps(structured))
+    if size + data <= limit:
+        return text
+    if data + 4 * _PREVIEW > limit:
+        return None
+    return f"{text[:_PREVIEW]}… ({data} bytes in all; the whole result is in the structured content)"
+
+
+def _too_large(outcome: Completed, text: str, tool: Tool | None, limit: int) -> Refusal:
+    name = f"`{tool.id}`" if tool else "the tool"
+    return Refusal(
+        "OUTPUT_TOO_LARGE",
+        f"{name} ran, but its result of {len(text.encode())} bytes is more than the {limit} bytes that an "
+        "event of this connection carries",
+        hint="ask for less at once, or connect over stdio, which has no such limit",
+        call_id=outcome.call_id,
+        run_id=outcome.run_id,
+        enforcement=outcome.enforcement,
+    )
+
+
+def refused(refusal: Refusal) -> types.CallToolResult:
+    """A sentence, then the same as JSON; never structured, since clients check that on errors too."""
+    data = _spelled_out(refusal.as_json())
+    text = f"{_spelled_out(refusal.text)}\n{dumps(data)}"
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)],
+        is_error=True,
+        _meta={"packhost/refusal": data},
+    )
+
+
+def refusal_of(error: PackhostError) -> Refusal:
+    """An error of packhost's own as a refusal."""
+    return Refusal(error.code, error.message, hint=error.hint, rule=error.place)
+
+
+def internal() -> Refusal:
+    """What an agent is told of a fault in packhost itself."""
+    return Refusal(
+        "TOOL_FAILED",
+        "packhost met a fault of its own while it served this call",
+        hint="the host's log has the details; `packhost doctor` may tell more",
+    )
+
+
+def _spelled_out(value: Any) -> Any:
+    """The same JSON with what UTF-8 cannot carry, a lone surrogate, written out as its escape."""
+    if isinstance(value, str):
+        return value if _encodable(value) else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_spelled_out(key): _spelled_out(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled_out(member) for member in value]
+    return value
+
+
+def _encodable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The ways to a client: stdio, the workspace's socket and its relay, streamable HTTP and SSE."""

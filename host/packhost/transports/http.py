@@ -1,0 +1,248 @@
+"""Streamable HTTP at `/mcp`, SSE at `/sse`, and `/healthz`, on a loopback address.
+
+Without a token only processes of the same user are served. Host and origin are checked first, so that
+a web page that the same user's browser shows reaches nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Final
+
+import anyio
+import uvicorn
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from packhost.errors import ConfigInvalid
+from packhost.server.mcp import GovernedServer
+from packhost.transports.peers import owners
+from packhost.transports.pipe import MAX_LINE
+
+_OWNERS: Final = "packhost_peer_owners"
+_STOP_TIMEOUT: Final = 3
+"""Seconds that open requests get to end when the server stops."""
+_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read `HOST:PORT`; raises `ConfigInvalid` for anything but a loopback address."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigInvalid(
+            f"`{text}` is not an address",
+            hint="write HOST:PORT, such as 127.0.0.1:8321; port 0 takes a free one",
+        )
+    if not _is_loopback(host):
+        raise ConfigInvalid(
+            f"`{host}` can be reached from other machines, which needs a way to tell who calls",
+            hint="bind 127.0.0.1, localhost or ::1; tokens for other addresses are not there yet",
+        )
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _SseEndpoint:
+    """`GET /sse`: each stream is an MCP connection of its own."""
+
+    def __init__(self, transport: SseServerTransport, server: GovernedServer) -> None:
+        self._transport = transport
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "GET":
+            await Response(status_code=405, headers={"Allow": "GET"})(scope, receive, send)
+            return
+        async with self._transport.connect_sse(scope, receive, send) as (read, write):
+            await self._server.run(read, write, self._server.create_initialization_options())
+
+
+class _Doorkeeper:
+    """Checks host and origin, then whose process calls, before anything else is looked at."""
+
+    def __init__(self, app: ASGIApp, security: TransportSecuritySettings) -> None:
+        self._app = app
+        self._security = TransportSecurityMiddleware(security)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = await self._security.validate_request(Request(scope), is_post=False)
+        if refusal is None and scope["path"] != "/healthz":
+            refusal = _stranger(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _stranger(scope: Scope) -> Response | None:
+    known = scope.get("state", {}).get(_OWNERS, frozenset())
+    if known == {os.getuid()}:
+        return None
+    why = (
+        "another user's process calls"
+        if known
+        else "this system does not tell whose process calls"
+        if sys.platform != "linux"
+        else "it cannot be told whose process calls"
+    )
+    body = {
+        "error": "unauthorized",
+        "message": f"without a token only processes of the user who runs packhost are served: {why}",
+        "next": "connect as that user, or let the client start packhost over stdio",
+    }
+    return JSONResponse(body, status_code=401)
+
+
+def build_app(server: GovernedServer, version: str) -> Starlette:
+    """The ASGI application; it lives as long as its lifespan."""
+    security = TransportSecuritySettings(
+        allowed_hosts=[h for name in _HOSTS for h in (name, f"{name}:*")],
+        allowed_origins=[o for name in _HOSTS for o in (f"http://{name}", f"http://{name}:*")],
+    )
+    manager = StreamableHTTPSessionManager(
+        app=server, security_settings=security, max_request_body_size=MAX_LINE
+    )
+    sse = SseServerTransport("/messages/", security_settings=security, max_request_body_size=MAX_LINE)
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"ok": True, "version": version})
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with manager.run():
+            yield
+
+    app = Starlette(
+        routes=[
+            Route("/mcp", endpoint=StreamableHTTPASGIApp(manager)),
+            Route("/sse", endpoint=_SseEndpoint(sse, server)),
+            Mount("/messages/", app=sse.handle_post_message),
+            Route("/healthz", endpoint=healthz, methods=["GET"]),
+        ],
+        lifespan=lifespan,
+    )
+    app.add_middleware(_Doorkeeper, security=security)
+    return app
+
+
+class _PeerProtocol(H11Protocol):
+    """Learns once for each connection whose process opened it, while the system still tells."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        known = owners(client[1], server[1]) if client and server else frozenset()
+        self.app_state = {**self.app_state, _OWNERS: known}
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it, and tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config, listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._listening = listening
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._listening()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigInvalid(
+            f"`{host}:{port}` cannot be bound: {error.strerror}", hint="take another port; 0 takes a free one"
+        ) from error
+    return listener
+
+
+async def serve_http(
+    server: GovernedServer, address: str, *, version: str, started: Callable[[str], None] | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT, or until cancelled; says on stderr where it listens.
+
+    :raises ConfigInvalid: the address is no loopback address or cannot be bound
+    """
+    host, port = parse_address(address)
+    listener = _bind(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        build_app(server, version),
+        http=_PeerProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=_STOP_TIMEOUT,
+    )
+
+    def listening() -> None:
+        sys.stderr.write(f"packhost: listening on {url}\n")
+        sys.stderr.flush()
+        if started is not None:
+            started(url)
+
+    runner = _Server(config, listening)
+
+    def stop() -> None:
+        server.close_streams()
+        runner.should_exit = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_on_signal, stop)
+        tasks.start_soon(_stop_when_cancelled, stop)
+        with listener, anyio.CancelScope(shield=True):
+            await runner.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
+
+
+async def _stop_on_signal(stop: Callable[[], None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            stop()
+
+
+async def _stop_when_cancelled(stop: Callable[[], None]) -> None:
+    # The server itself is shielded: cut off, it would leave its connections and its lifespan open.
+    try:
+        await anyio.sleep_forever()
+    finally:
+        stop()

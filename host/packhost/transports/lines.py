@@ -1,0 +1,161 @@
+"""Newline-delimited JSON-RPC over descriptors, as the stream pair that an MCP server is run with.
+
+A line that is no message is answered by a JSON-RPC error and the connection goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from types import TracebackType
+from typing import Any, Final, Self
+
+import anyio
+import pydantic_core
+from mcp import types
+from mcp.shared.message import SessionMessage
+
+from packhost.transports.pipe import MAX_LINE, LineSink, LineSource, Overlong
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+
+
+class MessageReader:
+    """The messages of a `LineSource`, in the shape that the SDK reads."""
+
+    def __init__(self, source: LineSource, sink: LineSink) -> None:
+        self._source = source
+        self._sink = sink
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message; `anyio.EndOfStream` at the end."""
+        while True:
+            line = await self._source.next()
+            if line is None:
+                raise anyio.EndOfStream
+            if isinstance(line, Overlong):
+                await self._complain(INVALID_REQUEST, f"message is longer than {MAX_LINE} bytes")
+                continue
+            message = await self._parse(line)
+            if message is not None:
+                return SessionMessage(message)
+
+    async def _parse(self, line: bytes) -> types.JSONRPCMessage | None:
+        try:
+            data = pydantic_core.from_json(line, allow_inf_nan=False, cache_strings="keys")
+        except (ValueError, RecursionError):
+            await self._complain(PARSE_ERROR, "line is not JSON")
+            return None
+        message = as_message(data)
+        if message is None:
+            id = data.get("id") if isinstance(data, dict) else None
+            await self._complain(INVALID_REQUEST, "line is not a JSON-RPC message", id)
+        return message
+
+    async def _complain(self, code: int, text: str, id: object = None) -> None:
+        known = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+        try:
+            await self._sink.send(error_line(known, code, text))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # nobody is left to be told
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        self._source.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class MessageWriter:
+    """Takes messages and writes each as a line."""
+
+    def __init__(self, sink: LineSink) -> None:
+        self._sink = sink
+
+    async def send(self, item: SessionMessage) -> None:
+        """Write a message; waits only while the other end is slow."""
+        await self._sink.send(message_line(item.message))
+
+    async def aclose(self) -> None:
+        """Let what was written reach the other end, then stop."""
+        await self._sink.flush()
+        self._sink.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def as_message(data: object) -> types.JSONRPCMessage | None:
+    """Read decoded JSON as a message by its members alone; `None` when it is none.
+
+    Checked by hand and built unvalidated, since each message is validated again by its method's own model.
+    """
+    if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
+        return None
+    has_id = "id" in data
+    id = data.get("id")
+    if has_id and (isinstance(id, bool) or not isinstance(id, str | int)):
+        return types.JSONRPCError.model_validate(data) if id is None and _is_error(data) else None
+    method = data.get("method")
+    if isinstance(method, str):
+        members: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if (params := data.get("params")) is not None:
+            if not isinstance(params, dict):
+                return None
+            members["params"] = params
+        if has_id:
+            return types.JSONRPCRequest.model_construct(id=id, **members)
+        return types.JSONRPCNotification.model_construct(**members)
+    if has_id and isinstance(data.get("result"), dict):
+        return types.JSONRPCResponse.model_construct(jsonrpc="2.0", id=id, result=data["result"])
+    return types.JSONRPCError.model_validate(data) if has_id and _is_error(data) else None
+
+
+def _is_error(data: dict[str, Any]) -> bool:
+    error = data.get("error")
+    return (
+        isinstance(error, dict)
+        and isinstance(error.get("code"), int)
+        and not isinstance(error["code"], bool)
+        and isinstance(error.get("message"), str)
+    )
+
+
+def message_line(message: types.JSONRPCMessage) -> bytes:
+    """A message as one line of JSON without its newline."""
+    if isinstance(message, types.JSONRPCResponse):
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (to_json(message.id), to_json(message.result))
+    return to_json(message.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+
+def to_json(value: object) -> bytes:
+    """JSON without spaces; a lone surrogate, which UTF-8 cannot carry, is escaped."""
+    try:
+        return pydantic_core.to_json(value)
+    except (pydantic_core.PydanticSerializationError, UnicodeEncodeError):
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def error_line(id: str | int | None, code: int, message: str) -> bytes:
+    """A JSON-RPC error as one line."""
+    return to_json({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})

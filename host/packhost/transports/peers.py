@@ -1,0 +1,33 @@
+"""Whose process stands at the other end of a TCP connection on this machine, as Linux tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_GONE: Final = frozenset({"06", "07", "0A"})
+"""Time-wait, closed, listening: states without a process that sends."""
+
+
+def owners(client_port: int, server_port: int, tables: tuple[Path, ...] = _TABLES) -> frozenset[int]:
+    """The users that own a connection's client end, found by both ports; empty when nothing tells.
+
+    More than one when connections of several loopback addresses share both ports: the caller
+    should trust such a connection to none of them.
+    """
+    found: set[int] = set()
+    wanted = (f":{client_port:04X}", f":{server_port:04X}")
+    for table in tables:
+        try:
+            text = table.read_text(encoding="ascii")
+        except OSError:
+            continue
+        for row in text.splitlines()[1:]:
+            if wanted[0] not in row:
+                continue
+            fields = row.split()
+            local, remote, state, uid = fields[1], fields[2], fields[3], fields[7]
+            if local.endswith(wanted[0]) and remote.endswith(wanted[1]) and state not in _GONE:
+                found.add(int(uid))
+    return frozenset(found)
