@@ -126,6 +126,10 @@ class Secrets:
             self._values[value] = name
             self._pattern = _pattern(self._values)
 
+    def add_sources(self, sources: Mapping[str, SecretSource]) -> None:
+        """Let further sources be read; those that come with packhost keep their names."""
+        self._sources = {**sources, **self._sources}
+
     def redact(self, text: str) -> str:
         """The text without any resolved value, raw or URL-, base64- or JSON-encoded."""
         return text if self._pattern is None else self._pattern.sub(REDACTED, text)

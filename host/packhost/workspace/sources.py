@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from packhost.errors import ConfigInvalid, Place
@@ -27,17 +28,11 @@ Sources = dict[str, bytes]
 
 
 def read_sources(folder: Path) -> Sources:
-    """The pack's files; caches and compiled files are left out.
+    """The files of a pack in a folder; caches and compiled files are left out.
 
-    Raises `ConfigInvalid` for a folder without pack.yaml, one that holds links or special files, and
-    one beyond 2000 files or 32 MiB.
+    Raises `ConfigInvalid` as `gather_sources` does, and for a folder without pack.yaml.
     """
-    found: Sources = {}
-    try:
-        _gather(folder, "", found)
-    except OSError as error:
-        said = (error.strerror or "it failed").lower()
-        raise ConfigInvalid(f"the pack in `{folder}` cannot be read: {said}", hint="check its path") from None
+    found = gather_sources(folder)
     if MANIFEST_FILE not in found:
         raise ConfigInvalid(
             f"the folder `{folder}` holds no {MANIFEST_FILE}", hint="name the folder that holds the manifest"
@@ -45,22 +40,45 @@ def read_sources(folder: Path) -> Sources:
     return found
 
 
-def _gather(folder: Path, prefix: str, found: Sources) -> None:
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda one: one.name):
-            path = Path(entry.path)
-            if entry.is_symlink():
+def gather_sources(folder: Path) -> Sources:
+    """Every file below a folder but caches and compiled ones.
+
+    Raises `ConfigInvalid` for links and special files, and beyond 2000 files or 32 MiB.
+    """
+    found: Sources = {}
+    total = 0
+    try:
+        for name, path in _files(folder):
+            found[name] = _read(path)
+            total += len(found[name])
+            if len(found) > MAX_FILES or total > MAX_BYTES:
                 raise ConfigInvalid(
-                    f"the pack holds a symbolic link, `{prefix}{entry.name}`",
-                    hint="put the file itself there",
-                    place=Place(str(path)),
+                    f"the pack in `{folder}` is larger than {MAX_FILES} files or {MAX_BYTES // 1024**2} MiB",
+                    hint="name the pack's own folder, without data or environments",
                 )
-            if entry.is_dir():
-                if entry.name not in _SKIPPED_FOLDERS:
-                    _gather(path, f"{prefix}{entry.name}/", found)
-            elif not entry.name.endswith(_SKIPPED_SUFFIXES):
-                found[prefix + entry.name] = _read(path)
-                _check_bounds(folder, found)
+    except OSError as error:
+        said = (error.strerror or "it failed").lower()
+        raise ConfigInvalid(f"the pack in `{folder}` cannot be read: {said}", hint="check its path") from None
+    return found
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        with os.scandir(folder / prefix) as entries:
+            for entry in sorted(entries, key=lambda one: one.name):
+                name = prefix + entry.name
+                if entry.is_symlink():
+                    raise ConfigInvalid(
+                        f"the pack holds a symbolic link, `{name}`",
+                        hint="put the file itself there",
+                        place=Place(str(folder / name)),
+                    )
+                if entry.is_dir():
+                    pending += [] if entry.name in _SKIPPED_FOLDERS else [f"{name}/"]
+                elif not entry.name.endswith(_SKIPPED_SUFFIXES):
+                    yield name, folder / name
 
 
 def _read(path: Path) -> bytes:
@@ -69,14 +87,6 @@ def _read(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigInvalid(f"the pack holds a special file, `{path.name}`", place=Place(str(path)))
         return file.read(MAX_BYTES + 1)
-
-
-def _check_bounds(folder: Path, found: Sources) -> None:
-    if len(found) > MAX_FILES or sum(map(len, found.values())) > MAX_BYTES:
-        raise ConfigInvalid(
-            f"the pack in `{folder}` is larger than {MAX_FILES} files or {MAX_BYTES // 1024**2} MiB",
-            hint="name the pack's own folder, without data or environments",
-        )
 
 
 def digest_of(sources: Sources) -> str:

@@ -21,7 +21,7 @@ from packhost.manifest.load import load_manifest
 from packhost.manifest.model import PackManifest
 from packhost.manifest.problems import Problem, problems_of
 from packhost.rules.autonomy import lowest
-from packhost.rules.policy import Policy
+from packhost.rules.policy import Policy, Rule
 from packhost.rules.scopes import Layer
 from packhost.shipped import SHIPPED_PACKS
 from packhost.workspace.config import ConfigFile, load_config
@@ -63,6 +63,8 @@ class EnabledPack:
     """The narrowings that the workspace's entries for it add."""
     sha256: str = ""
     """Of the accepted sources; empty for a pack that is installed."""
+    origin: str = ""
+    """The path that the file gives; empty for a pack that is installed."""
 
 
 class Workspace:
@@ -271,6 +273,11 @@ class Workspace:
         return self._accepted.policy, self._file.policy
 
     @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the file, with their places."""
+        return self._file.rules
+
+    @property
     def limits(self) -> LimitSettings:
         """The smaller of each limit."""
         pairs = {
@@ -332,7 +339,7 @@ class Workspace:
         pinned = self.consent.packs.get(pack.path) if self.consent else None
         if pinned is None or not self._kept(pinned):
             return None
-        return EnabledPack(pinned.id, self._copy(pinned), trust, layers, pinned.sha256)
+        return EnabledPack(pinned.id, self._copy(pinned), trust, layers, pinned.sha256, pack.path)
 
     def _narrowing(self, index: int, pack: PackSettings, at: int, other: PackSettings) -> tuple[Layer, ...]:
         name = f"pack entry `{pack.name}`"
