@@ -62,6 +62,8 @@ class RunView:
     client: str
     created_at: float
     updated_at: float
+    background: bool = False
+    """Whether it was started to outlive the call that started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +194,18 @@ class RunService(Protocol):
     """Runs, for a handler: those of the caller's own principal."""
 
     async def start(
-        self, driver: str, spec: Mapping[str, Any], *, context: CallContext, session_id: str | None
+        self,
+        driver: str,
+        spec: Mapping[str, Any],
+        *,
+        context: CallContext,
+        session_id: str | None,
+        background: bool = False,
     ) -> str:
-        """Write a new run down, start it in the host's task group, return its id."""
+        """Write a new run down, start it in the host's task group, return its id.
+
+        A session holds one run of turns at a time. One in the background outlives its caller.
+        """
 
     async def wait(self, run_id: str, *, context: CallContext) -> RunView:
         """Wait until the run ends or pauses; cancelling the wait aborts a run that this call started.

@@ -1,0 +1,5 @@
+"""Runs: started, waited for, paused, resumed and ended, in the host and not in a request."""
+
+from packhost.executions.runs import Runs
+
+__all__ = ["Runs"]

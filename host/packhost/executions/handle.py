@@ -1,0 +1,232 @@
+"""A run as its driver sees it: its state, its session's history, and the way through the gate."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from packhost.errors import ConfigInvalid
+from packhost.executions import ops
+from packhost.executions.active import Active, RunAsker
+from packhost.executions.connections import HostConnection, named_together
+from packhost.executions.request import Request, as_text
+from packhost.gate import Caller, CallRequest, Completed, Deferred, Gate, Outcome
+from packhost.gate.configuration import Configuration
+from packhost.kinds.base import Tool
+from packhost.kinds.context import Connection, Message, OfferedTool, RunStopped, ToolOutcome
+from packhost.store.base import Store
+from packhost.store.ops import calls, sessions
+from packhost.store.rows import CallRow, ExecutionRow
+
+
+class Handle:
+    """Implements `RunHandle` for one run in one epoch."""
+
+    def __init__(
+        self,
+        row: ExecutionRow,
+        request: Request,
+        active: Active,
+        *,
+        store: Store,
+        gate: Gate,
+        owner: str,
+        configuration: Callable[[], Configuration],
+    ) -> None:
+        self._row = row
+        self._request = request
+        self._active = active
+        self._store = store
+        self._gate = gate
+        self._owner = owner
+        self._configuration = configuration
+        self._saved = row.state_json
+        self._state: dict[str, Any] = json.loads(row.state_json) if row.state_json else {}
+
+    @property
+    def run_id(self) -> str:
+        """The run's identifier."""
+        return self._row.id
+
+    @property
+    def session_id(self) -> str:
+        """Its session's identifier."""
+        return self._row.session_id
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The request that started the run."""
+        return self._request.spec
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The driver's own state."""
+        return self._state
+
+    @property
+    def state_json(self) -> str:
+        """The state as it would be written down now."""
+        return as_text(self._state)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The accepted section of the driver's pack."""
+        return self._configuration().sections.get(self._pack, {})
+
+    @property
+    def waited(self) -> float:
+        """Seconds that people were waited for since the run was started or resumed."""
+        return self._active.waited
+
+    @property
+    def aborting(self) -> bool:
+        """Whether the run was asked to end."""
+        return self._active.aborting
+
+    @property
+    def _pack(self) -> str:
+        return self._row.kind.partition(":")[0]
+
+    def offered(self, patterns: Sequence[str] | None) -> tuple[OfferedTool, ...]:
+        """The listed tools that match, by canonical or wire name; `None`: all but the driver's own pack's."""
+        listed = self._gate.listed(self._caller()).tools
+        if patterns is None:
+            return tuple(_offer(tool) for tool in listed if tool.id.pack != self._pack)
+        return tuple(_offer(tool) for tool in listed if _matches(tool, patterns))
+
+    def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Connection:
+        """A connection to a base URL with the key that the accepted configuration names beside it.
+
+        Raises `ConfigInvalid` when no profile names the two together, or the URL is not plain HTTP(S).
+        """
+        if not named_together(self.config, base_url, secret):
+            raise ConfigInvalid(
+                f"no model profile names `{base_url}` together with that key",
+                hint="a provider is reached only by the `base_url` and `api_key` of one accepted profile",
+            )
+        resolve = self._configuration().resolve_secret
+        key = None if secret is None else (lambda: resolve(secret))
+        return HostConnection(base_url, key, header, scheme)
+
+    async def checkpoint(self) -> None:
+        """Write the state down if it changed; raises `RunStopped` when the run is to pause or end."""
+        text = self.state_json
+        if text == self._saved:
+            pause, abort = self._store.read(ops.wishes, self.run_id)
+        else:
+            pause, abort = await self._store.write(
+                ops.save, self.run_id, self._owner, self._active.epoch, text
+            )
+            self._saved = text
+        if abort or self._active.aborting:
+            self._active.aborting = True
+            raise RunStopped("aborted")
+        if pause:
+            raise RunStopped("paused")
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
+        """One governed call in this run; a refusal is an outcome, not an exception."""
+        asker = RunAsker(self._active, self._store, self._owner)
+        request = CallRequest(name, arguments, self._caller(), self._active.report, tool_use_id)
+        outcome = await self._gate.call(request, asker)
+        await asker.close()
+        return rendered(outcome)
+
+    async def recorded(self, tool_use_id: str) -> ToolOutcome | None:
+        """What the record says of a call made before an interruption; `None`: it never started."""
+        await self._store.flush()
+        for row in reversed(self._store.read(calls.of_execution, self.run_id)):
+            if row.tool_use_id == tool_use_id:
+                return remembered(row)
+        return None
+
+    async def history(self) -> list[Message]:
+        """The session's messages so far, in order."""
+        return [row.message for row in self._store.read(sessions.history, self.session_id)]
+
+    async def append(self, messages: Sequence[Message]) -> None:
+        """Add messages to the session's history for good and write the state down, as one step."""
+        text = self.state_json
+        added = [as_text(message) for message in messages]
+        epoch = self._active.epoch
+        await self._store.write(ops.append, self.run_id, self._owner, epoch, text, self.session_id, added)
+        self._saved = text
+
+    async def emit(self, type: str, data: Mapping[str, Any]) -> None:
+        """Record an event of this run, best effort."""
+        text = self._configuration().redact(as_text(data))
+        waiting = self._store.post(
+            lambda tx: tx.emit(type, json.loads(text), execution_id=self.run_id, actor=self._owner)
+        )
+        if waiting is not None:
+            await waiting
+
+    async def report_progress(self, progress: float, total: float | None, message: str) -> None:
+        """Tell whoever waits for the run how far it is."""
+        if self._active.report is not None:
+            await self._active.report(progress, total, message)
+
+    def _caller(self) -> Caller:
+        row, active = self._row, self._active
+        return Caller(
+            row.principal,
+            row.client,
+            row.session_id,
+            row.id,
+            self._request.narrowing,
+            attended=active.asker is not None,
+            epoch=active.epoch,
+        )
+
+
+def rendered(outcome: Outcome) -> ToolOutcome:
+    """What came of a call, as a driver and its model have it: a refusal as its sentence and as JSON."""
+    if isinstance(outcome, Completed):
+        return ToolOutcome(True, outcome.text, outcome.value, call_id=outcome.call_id)
+    if isinstance(outcome, Deferred):
+        prompt = outcome.prompt
+        text = f"APPROVAL_REQUIRED: `{prompt.tool}` waits for a person to decide `{prompt.approval_id}`."
+        return ToolOutcome(False, text, code="APPROVAL_REQUIRED")
+    text = f"{outcome.text}\n{as_text(outcome.as_json())}"
+    return ToolOutcome(False, text, code=outcome.code, call_id=outcome.call_id)
+
+
+def remembered(row: CallRow) -> ToolOutcome:
+    """What a call's row says of it; one that was started and has no end is `EFFECTS_UNKNOWN`."""
+    if row.status == "ok":
+        return ToolOutcome(True, row.result_json or "null", call_id=row.id)
+    if row.status == "error" and row.code == "CANCELLED":
+        return ToolOutcome(False, "CANCELLED: the call was cut off.", code="CANCELLED", call_id=row.id)
+    if row.status == "error":
+        text = f"the call failed: {row.result_json or row.code}"
+        return ToolOutcome(False, text, code="TOOL_FAILED", call_id=row.id)
+    text = "EFFECTS_UNKNOWN: the call was cut off, what it did is not known."
+    return ToolOutcome(False, text, code="EFFECTS_UNKNOWN", call_id=row.id)
+
+
+def _offer(tool: Tool) -> OfferedTool:
+    spec = tool.spec
+    return OfferedTool(
+        name=tool.id.wire,
+        canonical=tool.id.canonical,
+        description=spec.description,
+        input_schema=_without(spec.input_schema, spec.hidden_parameters),
+        idempotent=spec.idempotent,
+    )
+
+
+def _without(schema: Mapping[str, Any], hidden: Sequence[str]) -> Mapping[str, Any]:
+    if not hidden:
+        return schema
+    shown = dict(schema)
+    shown["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k not in hidden}
+    if "required" in schema:
+        shown["required"] = [name for name in schema["required"] if name not in hidden]
+    return shown
+
+
+def _matches(tool: Tool, patterns: Sequence[str]) -> bool:
+    names = (tool.id.canonical, tool.id.wire)
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)

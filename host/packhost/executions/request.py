@@ -1,0 +1,63 @@
+"""What a run was started with, as its row keeps it, and its row as it is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packhost.kinds.context import RunView
+from packhost.rules.scopes import Layer, format_scope, parse_scope
+from packhost.store.rows import ExecutionRow
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A driver's own request, and what the host keeps beside it to hold a resumed run to the same."""
+
+    spec: Mapping[str, Any]
+    background: bool = False
+    narrowing: tuple[Layer, ...] = ()
+
+    def as_text(self) -> str:
+        """The request as JSON text."""
+        layers = [
+            {"name": layer.name, "scopes": [format_scope(scope) for scope in layer.scopes]}
+            for layer in self.narrowing
+        ]
+        return as_text({"spec": self.spec, "background": self.background, "narrowing": layers})
+
+
+def request_of(row: ExecutionRow) -> Request:
+    """What a run was started with."""
+    raw = json.loads(row.spec_json)
+    return Request(raw["spec"], raw["background"], _layers(raw["narrowing"]))
+
+
+def _layers(raw: Sequence[Mapping[str, Any]]) -> tuple[Layer, ...]:
+    return tuple(Layer(one["name"], tuple(map(parse_scope, one["scopes"]))) for one in raw)
+
+
+def as_text(value: Any) -> str:
+    """JSON text that keeps the members' order: what a provider sent goes back as it came."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def view_of(row: ExecutionRow) -> RunView:
+    """A run as it is shown; one that was aborted has the outcome `cancelled`."""
+    return RunView(
+        id=row.id,
+        kind=row.kind,
+        session_id=row.session_id,
+        status=row.status,
+        outcome="cancelled" if row.status == "aborted" else row.outcome,
+        waiting_on=row.waiting_on,
+        result=None if row.result_json is None else json.loads(row.result_json),
+        reason=row.reason,
+        principal=row.principal,
+        client=row.client,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        background=bool(json.loads(row.spec_json).get("background")),
+    )

@@ -1,0 +1,22 @@
+"""The agent-runtime pack: agent turns under control, and the seven tools that start and steer them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from packhost.kinds.context import RunDriver
+
+__all__ = ["packhost_run_drivers"]
+
+_hook = pluggy.HookimplMarker("packhost")
+
+
+@_hook
+def packhost_run_drivers() -> list[RunDriver]:
+    """The driver of `agent-runtime:turn`."""
+    from packhost_packs.agent_runtime.loop import TurnDriver  # a listing of tools needs no loop
+
+    return [TurnDriver()]

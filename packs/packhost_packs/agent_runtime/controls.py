@@ -1,0 +1,69 @@
+"""The handlers of the six tools that steer a run, a session's autonomy and a pending question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from packhost.kinds.context import CallContext, RunView, SessionView
+from packhost_packs.agent_runtime.execute import result_of, services
+from packhost_packs.agent_runtime.limits import seconds
+
+
+async def pause_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask a run to pause at its next safe point."""
+    runs = services(context).runs
+    return _standing(await runs.pause(arguments["run_id"], arguments.get("reason", ""), context=context))
+
+
+async def abort_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """End a run now."""
+    runs = services(context).runs
+    return _standing(await runs.abort(arguments["run_id"], arguments.get("reason", ""), context=context))
+
+
+async def resume_workflow(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Start a paused or interrupted run again and wait for it, unless it runs in the background."""
+    runs = services(context).runs
+    view = await runs.resume(arguments["run_id"], context=context)
+    if not view.background:
+        view = await runs.wait(view.id, context=context)
+    return result_of(view)
+
+
+async def elevate_autonomy(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a session more autonomy."""
+    expires_in = arguments.get("expires_in")
+    view = await services(context).sessions.raise_level(
+        arguments.get("session_id"),
+        arguments["level"],
+        arguments["reason"],
+        None if expires_in is None else seconds(expires_in),
+        context=context,
+    )
+    return _session(view)
+
+
+async def lower_autonomy(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Take autonomy back from a session at once."""
+    view = await services(context).sessions.lower_level(
+        arguments.get("session_id"), arguments["level"], arguments.get("reason", ""), context=context
+    )
+    return _session(view)
+
+
+async def approve_inflight(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Put a pending call into the caller's own dialog; the person there decides, whatever is proposed."""
+    answer = await services(context).approvals.put_to_person(
+        arguments["approval_id"], arguments["decision"], arguments.get("reason", ""), context=context
+    )
+    return dict(answer)
+
+
+def _standing(view: RunView) -> dict[str, Any]:
+    standing = {"run_id": view.id, "session_id": view.session_id, "status": view.status}
+    return {**standing, "reason": view.reason} if view.reason else standing
+
+
+def _session(view: SessionView) -> dict[str, Any]:
+    return {"session_id": view.id, "level": view.level, "expires_at": view.expires_at}

@@ -1,0 +1,96 @@
+"""A conversation's messages in the form that the session's history keeps, whatever the provider.
+
+A message is `{role, content, native?}`. Content blocks: `{type: text, text}`,
+`{type: tool_call, id, name, input}` (assistant) and `{type: tool_result, tool_use_id, content,
+is_error}` (user). `native` is the provider's own content, kept to be sent back unmodified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from packhost.errors import InvalidInput
+
+Message = dict[str, Any]
+
+
+def normalised(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """A caller's messages with a plain string as one text block; nothing else is changed or kept."""
+    return [{"role": m["role"], "content": _blocks(m["content"])} for m in messages]
+
+
+def _blocks(content: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [dict(block) for block in content]
+
+
+def result_block(tool_use_id: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    """The result of one call, as the next user message holds it."""
+    return {"type": "tool_result", "tool_use_id": tool_use_id, "content": text, "is_error": is_error}
+
+
+def open_calls(history: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The ids that the last message of a history asks for, in order; empty when it asks for nothing."""
+    return _asked(history[-1]) if history else []
+
+
+def check_continuation(history: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]) -> None:
+    """Hold a caller's messages to what a provider can continue from.
+
+    Every call is answered once, in the very next message, results first; the last message is the
+    user's. Raises `InvalidInput` whose `path` is the offending message.
+    """
+    awaited = open_calls(history)
+    for index, message in enumerate(added):
+        path = f"/messages/{index}"
+        if message["role"] == "assistant":
+            if awaited:
+                raise _unanswered(awaited, path)
+            if any(block["type"] == "tool_result" for block in message["content"]):
+                raise InvalidInput("a tool result stands in an assistant message", path=path, hint=_RESULTS)
+        else:
+            _check_results(awaited, message, path)
+        awaited = _asked(message)
+        if len(set(awaited)) != len(awaited):
+            raise InvalidInput(
+                "two calls of one message have the same id", path=path, hint="give each its own"
+            )
+    if added and added[-1]["role"] != "user":
+        raise InvalidInput(
+            "the last message is not the user's",
+            path=f"/messages/{len(added) - 1}",
+            hint="end with a message of role `user`",
+        )
+
+
+_RESULTS = "answer each call by one `tool_result` at the start of the user message that follows it"
+
+
+def _asked(message: Mapping[str, Any]) -> list[str]:
+    if message["role"] != "assistant":
+        return []
+    return [block["id"] for block in message["content"] if block["type"] == "tool_call"]
+
+
+def _check_results(awaited: list[str], message: Mapping[str, Any], path: str) -> None:
+    blocks = message["content"]
+    given = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+    if any(block["type"] == "tool_call" for block in blocks):
+        raise InvalidInput("a tool call stands in a user message", path=path, hint="only an assistant asks")
+    if len(set(given)) != len(given):
+        raise InvalidInput("a call has two results in one message", path=path, hint=_RESULTS)
+    if strange := [one for one in given if one not in awaited]:
+        message_text = f"the result `{strange[0]}` answers no call of the message before it"
+        raise InvalidInput(message_text, path=path, hint=_RESULTS)
+    if missing := [one for one in awaited if one not in given]:
+        raise _unanswered(missing, path)
+    if any(block["type"] != "tool_result" for block in blocks[: len(given)]):
+        raise InvalidInput("a tool result stands after other content", path=path, hint=_RESULTS)
+
+
+def _unanswered(ids: Sequence[str], path: str) -> InvalidInput:
+    named = ", ".join(f"`{one}`" for one in ids)
+    hint = f"{_RESULTS}; for one that will not run give a result with `is_error: true`"
+    return InvalidInput(f"no result is given for the requested calls {named}", path=path, hint=hint)

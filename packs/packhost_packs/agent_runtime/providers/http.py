@@ -1,0 +1,42 @@
+"""A turn over a host-owned connection: one request, one bounded reply, one deadline, no retry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import anyio
+
+from packhost.kinds.context import Connection
+from packhost_packs.agent_runtime.faults import TurnFault
+from packhost_packs.agent_runtime.providers import messages
+from packhost_packs.agent_runtime.providers.base import MAX_RESPONSE_BYTES, Reply, TurnRequest
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesProvider:
+    """The Messages protocol over `connection`; `timeout` in seconds bounds a request and its whole reply."""
+
+    connection: Connection
+    timeout: float
+    max_response_bytes: int = MAX_RESPONSE_BYTES
+
+    async def reply(self, request: TurnRequest) -> Reply:
+        """One reply; raises `TurnFault`, or `PackhostError` when the request cannot be sent."""
+        body = messages.request_body(request)
+        try:
+            with anyio.fail_after(self.timeout):
+                status, received = await self._exchange(body)
+        except TimeoutError:
+            message = f"the provider gave no whole reply within {self.timeout:g} seconds"
+            raise TurnFault("provider_error", "BUDGET_WALL_CLOCK", message) from None
+        return messages.parse_reply(status, received)
+
+    async def _exchange(self, body: bytes) -> tuple[int, bytes]:
+        received = bytearray()
+        async with self.connection.post(messages.PATH, body, messages.HEADERS) as reply:
+            async for chunk in reply.chunks():
+                received += chunk
+                if len(received) > self.max_response_bytes:
+                    message = f"the provider's reply has more than {self.max_response_bytes} bytes"
+                    raise TurnFault("limit_exceeded", "LIMIT_RESPONSE_BYTES", message)
+        return reply.status, bytes(received)
