@@ -1,0 +1,154 @@
+"""The kind `python`: a tool that is a Python function.
+
+A shipped pack's handler runs in the host's process: an async one is awaited, a sync one runs in a thread. A
+pack from elsewhere never enters the host: each call gets a process of its own (`worker`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from packhost.errors import PackhostError, ToolFailed
+from packhost.kinds.base import Tool
+from packhost.kinds.context import CallContext
+from packhost.kinds.targets import form_problems
+from packhost.kinds.worker import run_in_process
+from packhost.manifest.model import ToolSpec
+from packhost.sandbox.level import Enforcement, handler_level
+
+log = logging.getLogger(__name__)
+
+PREVIEW_SECONDS = 5.0
+"""How long a preview may take before a person is asked without it."""
+PREVIEW_LENGTH = 24_000
+"""Characters of a preview that are shown."""
+_GRACE_STEP = 0.01
+
+Handler = Callable[[CallContext, dict[str, Any]], Any]
+
+
+class PythonKind:
+    """Runs handlers; `root` is the workspace's folder, in which a process of its own starts."""
+
+    name = "python"
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._handlers: dict[str, tuple[Handler, bool]] = {}
+
+    def check(self, spec: ToolSpec) -> list[str]:
+        """What is wrong with a tool's `target` and `config`, a sentence each; nothing is imported."""
+        problems = form_problems(spec.target)
+        problems += [
+            f"`config` of kind `python` has no `{key}`: only `preview` is known"
+            for key in spec.config
+            if key != "preview"
+        ]
+        preview = spec.config.get("preview")
+        if preview is not None and (not isinstance(preview, str) or form_problems(preview)):
+            problems.append("`config.preview` is not a function: write `module:function`")
+        return problems
+
+    def enforcement(self, tool: Tool) -> Enforcement:
+        """`host` for a shipped pack, `advisory` for any other."""
+        return handler_level(shipped=tool.pack.shipped)
+
+    async def run(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
+        """Run the handler and return what it returns; see `Kind.run`."""
+        target = tool.spec.target or ""
+        if not tool.pack.shipped:
+            return await run_in_process(tool, arguments, context, self._root)
+        handler, awaited = self._handler(target)
+        try:
+            if awaited:
+                return await handler(context, arguments)
+            return await _in_thread(tool, handler, context, arguments)
+        except PackhostError:
+            raise
+        except Exception as error:  # whatever a handler raises is the call's failure, not the host's
+            log.exception("%s raised", tool.id)
+            what = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            raise ToolFailed(
+                f"the handler of `{tool.id}` raised {what}",
+                hint="check the arguments; the host's log has more",
+            ) from error
+
+    async def preview(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> str:
+        """What the function named by `config.preview` says of the call; empty when it fails.
+
+        A pack from elsewhere has none: its code does not run before a person has agreed.
+        """
+        target = tool.spec.config.get("preview")
+        if not tool.pack.shipped or not isinstance(target, str):
+            return ""
+        text = ""
+        with anyio.move_on_after(PREVIEW_SECONDS):
+            try:
+                handler, _ = self._handler(target)
+                text = str(
+                    await anyio.to_thread.run_sync(handler, context, arguments, abandon_on_cancel=True)
+                )
+            except Exception:  # a missing preview must not keep a person from being asked
+                log.exception("the preview of %s failed", tool.id)
+        return text if len(text) <= PREVIEW_LENGTH else f"{text[:PREVIEW_LENGTH]}\n… (cut)"
+
+    async def close(self) -> None:
+        """Nothing outlives its call."""
+
+    def _handler(self, target: str) -> tuple[Handler, bool]:
+        known = self._handlers.get(target)
+        if known is None:
+            module, _, function = target.partition(":")
+            handler: Handler = getattr(importlib.import_module(module), function)
+            known = self._handlers[target] = (handler, inspect.iscoroutinefunction(handler))
+        return known
+
+
+async def _in_thread(tool: Tool, handler: Handler, context: CallContext, arguments: dict[str, Any]) -> Any:
+    """Run a sync handler in a thread.
+
+    A thread cannot be stopped. When a call that changes something is cancelled, its thread is waited for
+    until the tool's time is up, so that what it did is not still being done when the end is recorded.
+    """
+    work = _Work(handler, context, arguments)
+    limit = anyio.current_time() + tool.spec.timeout
+    try:
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except anyio.get_cancelled_exc_class():
+        if work.under_way() and not tool.spec.idempotent:
+            with anyio.CancelScope(deadline=limit, shield=True):
+                while not work.ended:  # noqa: ASYNC110  # an abandoned thread may outlive the loop and its events
+                    await anyio.sleep(_GRACE_STEP)
+        raise
+
+
+class _Work:
+    """A handler's run in a thread: begun at most once, and not at all once it was given up."""
+
+    def __init__(self, handler: Handler, context: CallContext, arguments: dict[str, Any]) -> None:
+        self._handler = handler
+        self._context = context
+        self._arguments = arguments
+        self._turn = threading.Lock()
+        self.ended = False
+
+    def __call__(self) -> Any:
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            return self._handler(self._context, self._arguments)
+        finally:
+            self.ended = True
+
+    def under_way(self) -> bool:
+        """Whether the handler has begun; if not, it never will."""
+        return not self._turn.acquire(blocking=False)
