@@ -164,7 +164,7 @@ def _raised(approval: NamedApproval, to: NamedSettings | None) -> NamedApproval:
 def _long_names(tools: Mapping[str, Tool]) -> Iterator[Problem]:
     for tool in tools.values():
         if len(RESERVED_PACK) + len(tool.id.wire) > CURSOR_LIMIT:
-            message = f"Cursor does not show `{tool.id.wire}`, over {CURSOR_LIMIT} characters with the server's"
+            message = f"Cursor does not show `{tool.id.wire}`, over {CURSOR_LIMIT} characters in all"
             yield Problem("MANIFEST_INVALID", message, "shorten the tool's name", tool.place, tool.id.pack)
 
 
