@@ -25,11 +25,19 @@ def read_file(root: Path, arguments: dict[str, Any], shape: dict[str, Any]) -> d
 
 
 def write_file(root: Path, arguments: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
-    """Writes beside the file and renames, as the governed tool does."""
+    """Writes beside the file, flushes, renames and flushes the folder, as the governed tool does."""
     target = root / arguments["path"]
     beside = target.with_name(f".{target.name}.new")
-    beside.write_text(arguments["content"])
+    with beside.open("w") as file:
+        file.write(arguments["content"])
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(beside, target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
     return shape
 
 

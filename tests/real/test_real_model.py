@@ -89,12 +89,13 @@ async def test_a_real_model_reads_a_file_through_the_gate(
     assert turn is not None
     assert turn["outcome"] == "completed"
     assert "the harbour opens at nine" in turn["text"]
-    assert "workspace:read_file" in calls_of(workspace, turn["run_id"])
+    assert ("call.ok", "workspace:read_file") in calls_of(workspace, turn["run_id"])
 
 
-def calls_of(workspace: Any, run_id: str) -> set[str]:
-    """The tools that the audit log records as called in a run."""
+def calls_of(workspace: Any, run_id: str) -> set[tuple[str, str]]:
+    """How the audit log says that the calls of a run went: kind of event and tool."""
     events = [json.loads(line) for line in workspace.run("audit", "export").splitlines()]
-    return {
-        event["data"]["tool"] for event in events if run_id in json.dumps(event) and "tool" in event["data"]
-    }
+    calls = [
+        event for event in events if event["type"].startswith("call.") and event["execution_id"] == run_id
+    ]
+    return {(event["type"], event["data"]["tool"]) for event in calls}

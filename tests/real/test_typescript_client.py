@@ -42,8 +42,8 @@ def test_a_refused_call_reaches_the_typescript_client_as_an_error_result(
     assert result["isError"] is True
     assert "structuredContent" not in result
     text = "\n".join(block["text"] for block in result["content"])
-    sentence, _, rest = text.partition("{")
-    refusal = json.JSONDecoder().raw_decode("{" + rest)[0]
+    sentence, _, last = text.rpartition("\n")
+    refusal = json.loads(last)
     assert sentence.strip()
     assert refusal["code"] == "SCOPE_DENIED"
     assert result["_meta"]["packhost/refusal"]["code"] == "SCOPE_DENIED"
