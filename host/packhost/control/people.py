@@ -8,9 +8,10 @@ from typing import Any, cast
 from packhost.control.base import Parts, text, whole
 from packhost.errors import InvalidInput
 from packhost.names import nearest
+from packhost.rules.approvals import ApprovalStatus
 from packhost.rules.autonomy import LEVELS, Level, rank
 from packhost.store.ops import approvals, sessions
-from packhost.store.rows import ApprovalRow, ApprovalStatus, SessionRow
+from packhost.store.rows import ApprovalRow, SessionRow
 
 _STATUSES = ("pending", "approved", "denied", "expired", "cancelled")
 
@@ -119,7 +120,7 @@ def _wanted(params: Mapping[str, Any]) -> tuple[str, Level]:
         near = nearest(level, LEVELS, 1)
         hint = f"did you mean `{near[0]}`" if near else f"use one of {', '.join(LEVELS)}"
         raise InvalidInput(f"`{level}` is no level", hint=hint)
-    return text(params, "id"), cast("Level", level)
+    return text(params, "id"), level
 
 
 async def _change(

@@ -65,10 +65,10 @@ def evaluate(
     arguments, text = admitted
     layers = entry.layers + request.caller.narrowing if request.caller.narrowing else entry.layers
     files = FileBroker(root_descriptor, layers)
-    uncovered = cover(entry, request.caller, arguments, files)
-    if uncovered is not None:
-        return Stopped("cover", uncovered, entry)
-    facts = _facts(entry, request.caller, arguments)
+    covered = cover(entry, request.caller, arguments, files)
+    if isinstance(covered, Refusal):
+        return Stopped("cover", covered, entry)
+    facts = _facts(entry, request.caller, covered)
     decision = decide(facts, configuration.policies, level)
     if decision.verdict == "deny":
         return Stopped("decide", denied(entry, decision), entry)
@@ -127,8 +127,13 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())[:500]
 
 
-def cover(entry: Entry, caller: Caller, arguments: Mapping[str, Any], files: FileBroker) -> Refusal | None:
-    """Hold the tool and each `x-path` argument to every layer."""
+def cover(
+    entry: Entry, caller: Caller, arguments: dict[str, Any], files: FileBroker
+) -> dict[str, Any] | Refusal:
+    """Hold the tool and each `x-path` argument to every layer.
+
+    Gives the arguments with each path as it resolves, which is what the policy's rules look at.
+    """
     missing = entry.uncovered or (coverage(entry.tool.scopes, caller.narrowing) if caller.narrowing else None)
     if missing is not None:
         return Refusal(
@@ -142,12 +147,24 @@ def cover(entry: Entry, caller: Caller, arguments: Mapping[str, Any], files: Fil
     for path, access in entry.tool.path_arguments:
         for place, value in _values(arguments, path):
             try:
-                files.resolve(value, access)
+                resolved = files.resolve(value, access)
             except ScopeDenied as denied_use:
                 return _outside(denied_use, value, place, access, entry.layers, files)
             except PackhostError as error:
                 return Refusal(error.code, error.message, error.hint, data={"path": _pointer(place)})
-    return None
+            if resolved != value:
+                arguments = _replaced(arguments, place, resolved)
+    return arguments
+
+
+def _replaced(arguments: Any, place: Sequence[str | int], value: str) -> Any:
+    """A copy of the arguments along one place, with another value there."""
+    if not place:
+        return value
+    head, rest = place[0], place[1:]
+    changed: Any = list(arguments) if isinstance(arguments, list) else dict(arguments)
+    changed[head] = _replaced(arguments[head], rest, value)
+    return changed
 
 
 def _outside(

@@ -49,9 +49,9 @@ class PythonKind:
         """What is wrong with a tool's `target` and `config`, a sentence each; nothing is imported."""
         problems = form_problems(spec.target)
         problems += [
-            f"`config` of kind `python` has no `{key}`: only `preview` is known"
+            f"`config` of kind `python` has no `{key}`: only `preview` and `nested` are known"
             for key in spec.config
-            if key != "preview"
+            if key not in ("preview", "nested")
         ]
         preview = spec.config.get("preview")
         if preview is not None and (not isinstance(preview, str) or form_problems(preview)):

@@ -1,0 +1,333 @@
+"""The composition root: from a folder to a running host. No other module wires rooms together."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import pwd
+import secrets
+import shlex
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from packhost.control.base import Control, Parts
+from packhost.control.consent import status_json
+from packhost.control.operations import LocalControl
+from packhost.errors import ConfigInvalid, PackhostError, StoreUnavailable
+from packhost.executions.runs import Runs
+from packhost.gate.catalog import build_catalog
+from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
+from packhost.gate.gate import Gate
+from packhost.kinds.context import ApprovalService, RunDriver, RunService, SessionService
+from packhost.kinds.python import PythonKind
+from packhost.names import new_id
+from packhost.packs.discover import EntryPoints, find_packs
+from packhost.packs.plugins import load_plugins
+from packhost.packs.registry import build_registry
+from packhost.server.host import Consent, HostStatus
+from packhost.server.mcp import GovernedServer, build_server
+from packhost.store.lock import HostLock
+from packhost.store.ops import approvals, executions
+from packhost.store.sqlite import STORE_NAME, SqliteStore
+from packhost.transports.socket import Peer, call_control, socket_server
+from packhost.workspace.root import Root, find_root
+from packhost.workspace.workspace import Workspace
+
+log = logging.getLogger("packhost")
+KEY_NAME = "host.key"
+LOOK_EVERY = 1.0
+"""Seconds between two looks at `packhost.yaml` while no call comes, so that clients hear of an edit."""
+
+
+def user_name() -> str:
+    """The operating system's user: whom stdio clients and the command line act for."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"
+
+
+def workspace_root(start: Path | None) -> Root:
+    """The workspace of a folder, by default the present one; see `find_root`."""
+    return Root(find_root(start or Path.cwd()))
+
+
+def _key(state: Path) -> bytes:
+    """The host's own key, made at first use; it outlives the process so that questions do."""
+    path = state / KEY_NAME
+    with suppress(FileNotFoundError):
+        key = path.read_bytes()
+        if len(key) >= 32:
+            return key
+    key = secrets.token_bytes(32)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(descriptor)
+    return key
+
+
+class Services:
+    """What shipped packs may ask of the host."""
+
+    def __init__(self, runs: RunService, sessions: SessionService, approvals: ApprovalService) -> None:
+        self.runs = runs
+        self.sessions = sessions
+        self.approvals = approvals
+
+
+class Host:
+    """A running host: everything wired, for the servers and for control. Made by `open_host`."""
+
+    def __init__(self, root: Root, tasks: TaskGroup) -> None:
+        self.root = root
+        self.tasks = tasks
+        self.version = version("packhost")
+        self.principal = user_name()
+        self._command = [sys.executable, "-m", "packhost"]
+        self._installed = EntryPoints()
+        self.workspace = Workspace(root, installed=self._installed)
+        if self.workspace.store != "sqlite":
+            raise ConfigInvalid(
+                "only `store: sqlite` is there yet", hint="leave `store` out, or accept a file with `sqlite`"
+            )
+        self.store = SqliteStore(root.state / STORE_NAME, root.hash)
+        key = _key(root.state)
+        self.state_keys: Sequence[bytes] = (hmac.new(key, b"request state", hashlib.sha256).digest(),)
+        self._owner = new_id("host")
+        self._python = PythonKind(root.path)
+        self._drivers: dict[str, RunDriver] = {}
+        self._configuration = self._configure()
+        self.gate = Gate(
+            store=self.store,
+            key=key,
+            root_descriptor=root.descriptor,
+            owner=self._owner,
+            configuration=self.configuration,
+            services=lambda: self.services,
+        )
+        self.runs = Runs(
+            self.store,
+            self.gate,
+            owner=self._owner,
+            drivers=self._drivers,
+            tasks=tasks,
+            configuration=self.configuration,
+        )
+        self.services = Services(self.runs, self.gate.sessions, self.gate.approvals)
+        self.parts = Parts(
+            self.workspace, self.store, self.gate, self.runs, self.configuration, self.changed, self.principal
+        )
+        self.control = LocalControl(self.parts)
+        self._server: GovernedServer | None = None
+
+    def _configure(self) -> Configuration:
+        """One generation of the configuration, from the workspace as it stands."""
+        workspace = self.workspace
+        found, problems = find_packs(workspace.enabled(), self._installed)
+        provided = load_plugins(found, [self._python])
+        registry = build_registry(
+            workspace, provided.kinds, found=found, problems=(*problems, *provided.problems)
+        )
+        self._drivers.update(provided.run_drivers)
+        approvals_, autonomy, limits = workspace.approvals, workspace.autonomy, workspace.limits
+        return Configuration(
+            catalog=build_catalog(registry, provided.kinds, workspace.bounds(), workspace.generation),
+            policies=workspace.policies(),
+            limits=Limits(limits.max_argument_bytes, limits.max_result_bytes),
+            autonomy=Autonomy(autonomy.default, autonomy.maximum),
+            terms=Terms(approvals_.timeout, approvals_.unattended),
+            require=workspace.require,
+            variables=workspace.variables,
+            sections={pack.id: workspace.config(pack.config_key) for pack in registry.packs.values()},
+            resolve_secret=workspace.secrets.resolve,
+            redact=workspace.secrets.redact,
+            problems=tuple(str(problem) for problem in (*workspace.problems, *registry.problems)),
+        )
+
+    def configuration(self) -> Configuration:
+        """The generation that holds now; reads `packhost.yaml` again when it has changed."""
+        if self.workspace.refresh():
+            self._configuration = self._configure()
+            self.tasks.start_soon(self._tell)
+        return self._configuration
+
+    async def changed(self) -> None:
+        """Take over what was just accepted, and tell the clients."""
+        self._configuration = self._configure()
+        await self._tell()
+
+    async def _tell(self) -> None:
+        if self._server is not None:
+            await self._server.tools_changed()
+
+    async def start(self) -> None:
+        """Take over after a former host: what it left running is interrupted and can be resumed."""
+        await self.store.write(executions.interrupt_orphans, self._owner)
+        self.tasks.start_soon(self._look)
+        await self.runs.start_up()
+
+    async def _look(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_EVERY)
+            self.configuration()
+            now = self.store.read(lambda tx: tx.now())
+            if any(row.expires_at <= now for row in self.store.read(approvals.listing, "pending", 1_000)):
+                with suppress(StoreUnavailable):
+                    await self.store.write(approvals.expire_due)
+
+    async def stop(self) -> None:
+        """End what still runs, then commit what is queued."""
+        with anyio.CancelScope(shield=True):
+            await self.runs.shut_down()
+            await self._python.close()
+            await self.store.close()
+
+    # what the MCP server asks for
+
+    @property
+    def server(self) -> GovernedServer:
+        """The MCP server of this host, for every transport."""
+        if self._server is None:
+            self._server = build_server(self)
+        return self._server
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever the tools on offer may have changed."""
+        return self.configuration().catalog.generation
+
+    @property
+    def hold(self) -> float:
+        """Seconds that a call is held for a person where the client cannot ask."""
+        return self.workspace.approvals.hold
+
+    @property
+    def approval_timeout(self) -> float:
+        """Seconds after which an unanswered approval expires."""
+        return self.workspace.approvals.timeout
+
+    def consent(self) -> Consent | None:
+        """The change that waits to be accepted; `None` when there is none."""
+        changes = self.workspace.changes()
+        if not changes:
+            return None
+        return Consent(
+            digest=self.workspace.seen,
+            text="\n".join(f"- {change.text}" for change in changes),
+            code=any(change.code for change in changes),
+            command=shlex.join([*self._command, "accept", "-w", str(self.root.path)]),
+        )
+
+    async def accept(self, digest: str, *, by: str, channel: str) -> None:
+        """Accept that very change from a client's dialog; one that brings code is refused."""
+        self.workspace.accept(by=by, channel=channel, seen=digest, with_code=False)
+        await self.changed()
+
+    def status(self) -> HostStatus:
+        """How the host stands."""
+        shown = status_json(self.parts)
+        consent = self.workspace.consent
+        accepted = (
+            f"accepted by {consent.by} through {consent.channel}"
+            if consent is not None
+            else "nothing was accepted yet: the defaults hold, narrowed by packhost.yaml where there is one"
+        )
+        return HostStatus(
+            workspace=shown.pop("workspace"),
+            accepted=accepted,
+            store=f"SQLite {shown.pop('store')['sqlite']}",
+            pending_approvals=shown.pop("approvals_pending"),
+            problems=tuple(shown.pop("problems")),
+            more={key: shown[key] for key in ("autonomy", "enforcement", "broken", "withheld") if shown[key]},
+        )
+
+    def run_of(self, approval_id: str) -> str | None:
+        """The run that an approval belongs to."""
+        try:
+            return self.store.read(approvals.get, approval_id).run_id
+        except PackhostError:
+            return None
+
+    async def operate(self, op: str, params: dict[str, Any], peer: Peer) -> dict[str, Any]:
+        """One operation for a process of the same user, through the socket."""
+        result: dict[str, Any] = await self.control.request(op, params)
+        return result
+
+
+@asynccontextmanager
+async def open_host(root: Root) -> AsyncIterator[Host]:
+    """A running host for a workspace whose lock the caller holds."""
+    async with anyio.create_task_group() as tasks:
+        host = Host(root, tasks)
+        try:
+            await host.start()
+            yield host
+        finally:
+            await host.stop()
+            tasks.cancel_scope.cancel()
+
+
+class RemoteControl:
+    """Operations on the host that holds the workspace, through its socket."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def request(self, op: str, params: dict[str, Any]) -> Any:
+        """Run one operation; raises `PackhostError` as the host did."""
+        return await call_control(self._socket, op, params)
+
+
+@asynccontextmanager
+async def open_control(start: Path | None) -> AsyncIterator[Control]:
+    """Operations on a workspace: on the host that holds it, else in this process."""
+    with workspace_root(start) as root, HostLock(root.state) as lock:
+        if not lock.acquire():
+            yield RemoteControl(root.socket)
+            return
+        async with open_host(root) as host, socket_server(root.socket, host.server, host.operate):
+            yield host.control
+
+
+async def serve(start: Path | None, http: str | None = None) -> int:
+    """Serve a workspace on stdio, or on `http` (HOST:PORT); the exit code.
+
+    A second stdio host on one workspace relays to the first; a second HTTP host is refused.
+    """
+    with workspace_root(start) as root, HostLock(root.state) as lock:
+        if lock.acquire():
+            async with open_host(root) as host, socket_server(root.socket, host.server, host.operate):
+                await _serve(host, http)
+            return 0
+        if http is None:
+            from packhost.transports.relay import relay_stdio
+
+            return await relay_stdio(root.socket)
+        holder = lock.holder()
+        who = f"process {holder.pid}" if holder else "another process"
+        raise StoreUnavailable(
+            f"{who} is the host of this workspace",
+            hint="end it first, or connect through it: a second `packhost serve` on stdio relays to it",
+        )
+
+
+async def _serve(host: Host, http: str | None) -> None:
+    if http is None:
+        from packhost.transports.stdio import serve_stdio
+
+        await serve_stdio(host.server)
+        return
+    from packhost.transports.http import serve_http
+
+    await serve_http(host.server, http, version=host.version)
