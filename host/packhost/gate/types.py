@@ -112,7 +112,7 @@ class Refusal:
     @property
     def text(self) -> str:
         """The refusal as a person and an agent read it."""
-        end = f" {self.hint}." if self.hint else ""
+        end = f" {self.hint[:1].upper()}{self.hint[1:]}." if self.hint else ""
         return f"{self.code}: {self.message}.{end}"
 
     def as_json(self) -> dict[str, Any]:
