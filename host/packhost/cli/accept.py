@@ -1,0 +1,69 @@
+"""`packhost accept`: look at what `packhost.yaml` asks for beyond what was accepted, and accept it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from packhost.cli.host import request
+from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.output import print_json
+from packhost.cli.run import OK, REFUSED
+from packhost.cli.terminal import Terminal, refuse_agents
+from packhost.errors import ConfigInvalid
+from packhost.gate.display import visible
+
+
+@click.command(
+    "accept",
+    short_help="Look at what packhost.yaml asks for, and accept it.",
+    epilog=examples("packhost accept", "packhost accept -w ~/project"),
+)
+@click.option("--yes", is_flag=True, hidden=True, help="Accept without asking, for scripts.")
+@workspace_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, yes: bool, workspace: Path | None, as_json: bool) -> None:
+    """Show what packhost.yaml would make possible beyond what was accepted, and ask you at your terminal.
+
+    Until then the copy last accepted holds, and only the file's narrowing edits are live.
+    """
+    refuse_agents("packhost accept")
+    found = request(workspace, "accept.changes")
+    if found.get("broken"):
+        raise ConfigInvalid(str(found["broken"]), hint="put packhost.yaml right, then accept it")
+    if not found["pending"]:
+        _end(ctx, as_json, found, "nothing waits: packhost.yaml is as it was accepted, or narrower")
+    if not yes:
+        with Terminal("accepting") as terminal:
+            terminal.write(f"{_listing(found)}\n")
+            if not terminal.confirm("Accept this?"):
+                _end(ctx, as_json, found, "not accepted; the copy last accepted holds", REFUSED)
+    elif not as_json:
+        click.echo(_listing(found))
+    request(workspace, "accept.apply", digest=found["digest"], channel="cli")
+    _end(ctx, as_json, {**found, "pending": False, "accepted": True}, "accepted; it is in force")
+
+
+def _listing(found: dict[str, Any]) -> str:
+    lines = ["Accepting packhost.yaml would make this possible:"]
+    for change in found["changes"]:
+        mark = "  CODE  " if change["code"] else "  - "
+        lines.append(f"{mark}{visible(change['text'])}")
+    if not found["changes"]:
+        lines.append("  nothing beyond what holds already; your consent is put on record")
+    if any(change["code"] for change in found["changes"]):
+        lines.append("Lines marked CODE let a program from elsewhere run under your account.")
+    return "\n".join(lines)
+
+
+def _end(
+    ctx: click.Context, as_json: bool, found: dict[str, Any], sentence: str, status: int = OK
+) -> NoReturn:
+    if as_json:
+        print_json({"accepted": not found["pending"], "changes": found["changes"], "digest": found["digest"]})
+    else:
+        click.echo(sentence)
+    ctx.exit(status)

@@ -1,0 +1,42 @@
+"""What a running call or run must ask a person is asked at the terminal while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from packhost.cli.terminal import Terminal, Verdict
+from packhost.control.base import Control
+from packhost.errors import Conflict, PackhostError
+
+LOOK_EVERY = 0.3
+"""Seconds between two looks at what waits or runs."""
+
+
+async def decide(control: Control, approval: str, verdict: Verdict, reason: str = "") -> None:
+    """Record the answer; one that was given elsewhere meanwhile stands."""
+    params = {"id": approval, "verdict": verdict, "channel": "cli", "reason": reason}
+    try:
+        await control.request("approvals.decide", params)
+    except PackhostError as error:
+        if error.code != Conflict.code:
+            raise
+
+
+async def answer_nested(control: Control, ours: Callable[[dict[str, Any]], bool]) -> None:
+    """Ask what waits inside runs, one question after the other, until it is cancelled."""
+    left_open: set[str] = set()
+    while True:
+        await anyio.sleep(LOOK_EVERY)
+        found = await control.request("approvals.list", {"status": "pending", "limit": 100})
+        for approval in reversed(found["approvals"]):
+            if approval["run_id"] is None or approval["id"] in left_open or not ours(approval):
+                continue
+            with Terminal() as terminal:
+                verdict = await terminal.decide_async(approval["prompt"])
+            if verdict is None:
+                left_open.add(approval["id"])
+            else:
+                await decide(control, approval["id"], verdict)

@@ -1,0 +1,169 @@
+"""`packhost call`: one call through the very gate that agents' calls pass.
+
+Where a person must approve, the question goes to `/dev/tty`; without one, and in an agent's shell, the
+answer is `APPROVAL_REQUIRED` at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from packhost.cli.asking import answer_nested, decide
+from packhost.cli.host import with_control
+from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.output import pretty, print_json
+from packhost.cli.run import OK, exit_status
+from packhost.cli.terminal import Terminal, Verdict, person_at_hand
+from packhost.control.base import Control
+from packhost.control.tools import CLI_CLIENT
+from packhost.errors import InvalidInput
+from packhost.gate.display import visible
+
+
+@click.command(
+    "call",
+    short_help="Call one tool through the gate.",
+    epilog=examples(
+        """packhost call workspace:read_file '{"path": "README.md"}'""",
+        "packhost call workspace:write_file @arguments.json",
+        "jq -n '{path: \".\"}' | packhost call workspace:list_directory - --json",
+    ),
+)
+@click.argument("tool")
+@click.argument("arguments", default="{}", metavar="[JSON|@FILE|-]")
+@click.option(
+    "--session", metavar="ID", help="The session to call in; left out, your own at the command line."
+)
+@workspace_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, tool: str, arguments: str, session: str | None, workspace: Path | None, as_json: bool
+) -> None:
+    """Call one TOOL through the gate, with arguments as JSON, from a file or from standard input.
+
+    Where a person must approve, the question goes to your terminal; without one the exit code is 4.
+    """
+    params: dict[str, Any] = {"tool": tool, "arguments": read_arguments(arguments)}
+    if session is not None:
+        params["session"] = session
+    outcome = _call(workspace, params)
+    if as_json:
+        print_json(outcome)
+    elif outcome["status"] == "completed":
+        click.echo(visible(pretty(outcome["value"])))
+    else:
+        _say_refusal(outcome["refusal"])
+    ctx.exit(_status(outcome))
+
+
+def read_arguments(text: str) -> dict[str, Any]:
+    """The arguments of a call: JSON, `@FILE`, or `-` for standard input; raises `InvalidInput`."""
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            said = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise InvalidInput(f"`{text[1:]}` cannot be read: {said.lower()}") from None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"the arguments are not JSON: {str(error).lower()}", hint="""write them as '{"name": "value"}'"""
+        ) from None
+    if not isinstance(value, dict):
+        raise InvalidInput(
+            "the arguments are not a JSON object", hint="""write them as '{"name": "value"}'"""
+        )
+    return value
+
+
+def _call(workspace: Path | None, params: dict[str, Any]) -> dict[str, Any]:
+    """Call, ask where that is needed and possible, and call again.
+
+    The host is let go while the person reads: in this process it would hold the workspace's lock.
+    """
+    ask = person_at_hand()
+    outcome = with_control(workspace, lambda control: _attempt(control, params, ask))
+    approval = _wanted(outcome)
+    while ask and approval is not None:
+        shown: dict[str, Any] = with_control(workspace, _show(approval))
+        with Terminal() as terminal:
+            verdict = terminal.decide(shown["prompt"])
+        if verdict is None:
+            return outcome
+        with_control(workspace, _decide(approval, verdict))
+        if verdict == "deny":
+            return {"status": "refused", "refusal": _denied(shown)}
+        outcome = with_control(workspace, lambda control: _attempt(control, params, ask))
+        approval = _wanted(outcome)
+    return outcome
+
+
+def _wanted(outcome: dict[str, Any]) -> str | None:
+    """The approval that a call waits for."""
+    refusal = outcome.get("refusal", {})
+    return refusal.get("approval_id") if refusal.get("code") == "APPROVAL_REQUIRED" else None
+
+
+def _show(approval: str) -> Callable[[Control], Awaitable[Any]]:
+    return lambda control: control.request("approvals.show", {"id": approval})
+
+
+def _decide(approval: str, verdict: Verdict) -> Callable[[Control], Awaitable[None]]:
+    return lambda control: decide(control, approval, verdict)
+
+
+def _denied(approval: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "code": "APPROVAL_DENIED",
+        "message": f"you rejected this call to `{approval['tool']}`",
+        "next": "nothing was run",
+        "approval_id": approval["id"],
+    }
+
+
+async def _attempt(control: Control, params: dict[str, Any], ask: bool) -> dict[str, Any]:
+    """One call; what a run that it starts must ask meanwhile is asked at the terminal."""
+    if not ask:
+        done: dict[str, Any] = await control.request("call", params)
+        return done
+    outcome: dict[str, Any] = {}
+    async with anyio.create_task_group() as group:
+        group.start_soon(answer_nested, control, _ours)
+        outcome = await control.request("call", params)
+        group.cancel_scope.cancel()
+    return outcome
+
+
+def _ours(approval: dict[str, Any]) -> bool:
+    return bool(approval["client"] == CLI_CLIENT)
+
+
+def _say_refusal(refusal: dict[str, Any]) -> None:
+    said = visible(refusal.get("message", ""))
+    click.echo(f"{click.style('refused', fg='yellow', bold=True)} {refusal['code']}: {said}", err=True)
+    for name, label in (("rule", "rule"), ("layer", "layer"), ("patterns", "allowed there"), ("path", "at")):
+        if refusal.get(name):
+            value = refusal[name]
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            click.echo(f"  {label}: {visible(str(shown))}", err=True)
+    if refusal.get("nearest"):
+        click.echo(
+            f"  nearest allowed: {visible(json.dumps(refusal['nearest'], ensure_ascii=False))}", err=True
+        )
+    if refusal.get("next"):
+        click.echo(f"  next: {visible(refusal['next'])}", err=True)
+
+
+def _status(outcome: dict[str, Any]) -> int:
+    return OK if outcome["status"] == "completed" else exit_status(outcome["refusal"]["code"])
