@@ -44,7 +44,9 @@ class FakeContext:
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         self.calls.append((tool, arguments))
         if tool == "other:asks":
-            raise PackhostError("a person is asked", code="APPROVAL_REQUIRED", refusal={"approval_id": "appr_1"})
+            raise PackhostError(
+                "a person is asked", code="APPROVAL_REQUIRED", refusal={"approval_id": "appr_1"}
+            )
         return {"echo": arguments}
 
     def secret(self, name: str) -> str:

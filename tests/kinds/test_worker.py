@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import py_compile
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import anyio.lowlevel
 import pytest
 
 from packhost.errors import PackhostError
+from packhost.kinds import worker
+from packhost.kinds.frames import encode
 from packhost.kinds.python import PythonKind
 
 pytestmark = pytest.mark.anyio
@@ -44,8 +47,12 @@ async def until(condition: Any) -> None:
             await anyio.lowlevel.checkpoint()
 
 
-async def test_a_handler_gets_its_arguments_and_returns_json(kind: PythonKind, make_tool: Any, context: Any) -> None:
-    tool = make_tool("def handle(context, arguments): return {'got': arguments, 'config': dict(context.config)}")
+async def test_a_handler_gets_its_arguments_and_returns_json(
+    kind: PythonKind, make_tool: Any, context: Any
+) -> None:
+    tool = make_tool(
+        "def handle(context, arguments): return {'got': arguments, 'config': dict(context.config)}"
+    )
     assert await run(kind, tool, context, text="\u00e9\u4f60") == {
         "got": {"text": "\u00e9\u4f60"},
         "config": {"greeting": "hello"},
@@ -91,8 +98,13 @@ async def test_it_gets_no_environment_but_what_it_declares(
         """
         import os, sys
         def handle(context, arguments):
-            return {"environment": dict(os.environ), "folder": os.getcwd(), "written": sys.dont_write_bytecode,
-                    "open": sorted(int(n) for n in os.listdir("/proc/self/fd")), "group": os.getpgid(0) == os.getpid()}
+            return {
+                "environment": dict(os.environ),
+                "folder": os.getcwd(),
+                "written": sys.dont_write_bytecode,
+                "open": sorted(int(number) for number in os.listdir("/proc/self/fd")),
+                "group": os.getpgid(0) == os.getpid(),
+            }
         """,
         scopes=("env WANTED", "env MISSING"),
     )
@@ -110,7 +122,9 @@ async def test_compiled_files_in_a_pack_are_neither_trusted_nor_written(
 ) -> None:
     pack = tmp_path / "pack"
     tool = make_tool("def handle(context, arguments): return 'compiled'")
-    py_compile.compile(str(pack / "tools.py"), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    py_compile.compile(
+        str(pack / "tools.py"), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
     assert list((pack / "__pycache__").iterdir())
     (pack / "tools.py").write_text("import helper\ndef handle(context, arguments): return 'source'")
     (pack / "helper.py").write_text("")
@@ -186,7 +200,9 @@ async def test_nested_calls_secrets_and_progress_go_through_the_host(
     assert context.calls == [("other:echo", {"a": 1})]
 
 
-async def test_a_nested_refusal_keeps_its_code_and_data(kind: PythonKind, make_tool: Any, context: Any) -> None:
+async def test_a_nested_refusal_keeps_its_code_and_data(
+    kind: PythonKind, make_tool: Any, context: Any
+) -> None:
     tool = make_tool("async def handle(context, arguments): return await context.call_tool('other:asks', {})")
     error = await failure(kind, tool, context)
     assert error.code == "APPROVAL_REQUIRED"
@@ -204,7 +220,11 @@ async def test_an_undeclared_secret_is_refused(kind: PythonKind, make_tool: Any,
         ("raise ValueError('no such\\nthing')", "TOOL_FAILED", "raised ValueError: no such thing"),
         ("raise KeyboardInterrupt", "TOOL_FAILED", "raised KeyboardInterrupt"),
         ("raise SystemExit(3)", "TOOL_FAILED", "raised SystemExit: 3"),
-        ("import packhost.errors as e; raise e.ToolFailed('not today', hint='tomorrow')", "TOOL_FAILED", "not today"),
+        (
+            "import packhost.errors as e; raise e.ToolFailed('not today', hint='tomorrow')",
+            "TOOL_FAILED",
+            "not today",
+        ),
         ("import packhost.errors as e; raise e.InvalidInput('odd')", "INVALID_INPUT", "odd"),
         (
             "import packhost.errors as e; raise e.PackhostError('mine', code='APPROVAL_DENIED')",
@@ -227,16 +247,20 @@ async def test_an_undeclared_secret_is_refused(kind: PythonKind, make_tool: Any,
         ("send(b'\\xff\\xff\\xff\\xff')", "OUTPUT_TOO_LARGE", "more than"),
         ("frame(b'[]')", "TOOL_FAILED", "not JSON"),
         ("frame(b'[' * 100000)", "TOOL_FAILED", "not JSON"),
-        ("frame(b'{\"op\":\"result\",\"value\":NaN}')", "TOOL_FAILED", "not JSON"),
+        ('frame(b\'{"op":"result","value":NaN}\')', "TOOL_FAILED", "not JSON"),
         ("frame(b'\\xff\\xfe')", "TOOL_FAILED", "not JSON"),
-        ("frame(b'{\"op\":\"admin\"}')", "TOOL_FAILED", "unknown kind"),
-        ("frame(b'{\"op\":\"result\"}')", "TOOL_FAILED", "unknown kind"),
-        ("frame(b'{\"op\":\"files\",\"method\":\"__init__\",\"arguments\":{}}')", "TOOL_FAILED", "does not exist"),
-        ("frame(b'{\"op\":\"files\",\"method\":\"read\",\"arguments\":{\"path\":1}}')", "TOOL_FAILED", "wrong arguments"),
-        ("frame(b'{\"op\":\"files\",\"method\":[],\"arguments\":{}}')", "TOOL_FAILED", "is not one"),
-        ("frame(b'{\"op\":\"progress\",\"progress\":\"x\"}')", "TOOL_FAILED", "not a number"),
-        ("frame(b'{\"op\":\"secret\",\"name\":null}')", "TOOL_FAILED", "is not one"),
-        ("frame(b'{\"op\":\"error\",\"code\":{}}')", "TOOL_FAILED", ""),
+        ('frame(b\'{"op":"admin"}\')', "TOOL_FAILED", "unknown kind"),
+        ('frame(b\'{"op":"result"}\')', "TOOL_FAILED", "unknown kind"),
+        ('frame(b\'{"op":"files","method":"__init__","arguments":{}}\')', "TOOL_FAILED", "does not exist"),
+        (
+            'frame(b\'{"op":"files","method":"read","arguments":{"path":1}}\')',
+            "TOOL_FAILED",
+            "wrong arguments",
+        ),
+        ('frame(b\'{"op":"files","method":[],"arguments":{}}\')', "TOOL_FAILED", "is not one"),
+        ('frame(b\'{"op":"progress","progress":"x"}\')', "TOOL_FAILED", "not a number"),
+        ('frame(b\'{"op":"secret","name":null}\')', "TOOL_FAILED", "is not one"),
+        ('frame(b\'{"op":"error","code":{}}\')', "TOOL_FAILED", ""),
     ],
 )
 async def test_whatever_a_handler_does_the_caller_gets_a_clear_error(
@@ -257,7 +281,11 @@ async def test_whatever_a_handler_does_the_caller_gets_a_clear_error(
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("tools:nothing", "AttributeError"), ("absent:handle", "ModuleNotFoundError"), ("broken:x", "SyntaxError")],
+    [
+        ("tools:nothing", "AttributeError"),
+        ("absent:handle", "ModuleNotFoundError"),
+        ("broken:x", "SyntaxError"),
+    ],
 )
 async def test_a_module_that_cannot_be_used_is_a_clear_error(
     kind: PythonKind, make_tool: Any, context: Any, tmp_path: Path, target: str, words: str
@@ -349,3 +377,37 @@ async def test_many_calls_at_once_do_not_mix(kind: PythonKind, make_tool: Any, c
             group.start_soon(one, number)
     assert results == {number: number for number in range(6)}
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+async def test_a_handler_dies_with_the_host(make_tool: Any, tmp_path: Path) -> None:
+    tool = make_tool(
+        """
+        import os
+        def handle(context, arguments):
+            with open(arguments["mark"], "w") as mark:
+                mark.write(str(os.getpid()))
+            while True:
+                pass
+        """
+    )
+    request = {"module": "tools", "function": "handle", "folder": str(tool.pack.folder)}
+    facts = ("tool", "call_id", "run_id", "session_id", "principal", "client", "config")
+    request |= {"arguments": {"mark": str(tmp_path / "mark")}, "context": dict.fromkeys(facts)}
+    host = (
+        "import json, os, socket, subprocess, sys, time\n"
+        "ours, theirs = socket.socketpair()\n"
+        "bootstrap, frame, paths = sys.argv[1], bytes.fromhex(sys.argv[2]), json.dumps(sys.path)\n"
+        "arguments = [bootstrap, paths, str(theirs.fileno()), str(os.getpid())]\n"
+        "subprocess.Popen([sys.executable, '-I', '-S', '-c', *arguments], pass_fds=[theirs.fileno()])\n"
+        "ours.sendall(frame)\n"
+        "time.sleep(600)\n"
+    )
+    arguments = [sys.executable, "-c", host, worker._BOOTSTRAP, encode(request).hex()]
+    process = await anyio.open_process(arguments)
+    try:
+        mark = tmp_path / "mark"
+        await until(lambda: mark.exists() and mark.read_text())
+    finally:
+        process.kill()
+        await process.aclose()
+    await until(lambda: is_gone(int(mark.read_text())))

@@ -64,11 +64,10 @@ class PythonKind:
 
     async def run(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
         """Run the handler and return what it returns; see `Kind.run`."""
-        target = tool.spec.target or ""
         if not tool.pack.shipped:
             return await run_in_process(tool, arguments, context, self._root)
-        handler, awaited = self._handler(target)
         try:
+            handler, awaited = self._handler(tool.spec.target or "")
             if awaited:
                 return await handler(context, arguments)
             return await _in_thread(tool, handler, context, arguments)
