@@ -26,7 +26,7 @@ def dumps(value: Any) -> str:
 def completed(outcome: Completed, tool: Tool | None, limit: int | None) -> types.CallToolResult:
     """A call that ran. `limit` in bytes is what the way to the client carries; `None` is no limit."""
     value = outcome.value
-    text = value if isinstance(value, str) else dumps(value)
+    text = value if isinstance(value, str) else outcome.text
     if not _encodable(text):
         value = _spelled_out(value)
         text = value if isinstance(value, str) else dumps(value)

@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from packhost.errors import ConfigInvalid
@@ -34,8 +34,9 @@ from packhost.transports.peers import owners
 from packhost.transports.pipe import MAX_LINE
 
 _OWNERS: Final = "packhost_peer_owners"
-_STOP_TIMEOUT: Final = 3
+_GRACE: Final = 2.0
 """Seconds that open requests get to end when the server stops."""
+_STOP_TIMEOUT: Final = 3
 _HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -80,12 +81,13 @@ class _SseEndpoint:
             await self._server.run(read, write, self._server.create_initialization_options())
 
 
-class _Doorkeeper:
-    """Checks host and origin, then whose process calls, before anything else is looked at."""
+class Door:
+    """Checks host and origin, then whose process calls, before anything else; can end what is open."""
 
     def __init__(self, app: ASGIApp, security: TransportSecuritySettings) -> None:
         self._app = app
         self._security = TransportSecurityMiddleware(security)
+        self._open: dict[anyio.CancelScope, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,7 +99,34 @@ class _Doorkeeper:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await self._pass(scope, receive, send)
+
+    def cut(self, *, streams: bool = False) -> None:
+        """End every open request, or those alone that only listen."""
+        for request, listens in list(self._open.items()):
+            if listens or not streams:
+                request.cancel()
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = finished = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started, finished
+            started = True
+            finished = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        with anyio.CancelScope() as request:
+            self._open[request] = scope["method"] == "GET"
+            try:
+                await self._app(scope, receive, watched)
+            finally:
+                del self._open[request]
+        if request.cancelled_caught and not finished:
+            if started:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            else:
+                await JSONResponse({"error": "stopping"}, status_code=503)(scope, receive, send)
 
 
 def _stranger(scope: Scope) -> Response | None:
@@ -119,7 +148,7 @@ def _stranger(scope: Scope) -> Response | None:
     return JSONResponse(body, status_code=401)
 
 
-def build_app(server: GovernedServer, version: str) -> Starlette:
+def build_app(server: GovernedServer, version: str) -> Door:
     """The ASGI application; it lives as long as its lifespan."""
     security = TransportSecuritySettings(
         allowed_hosts=[h for name in _HOSTS for h in (name, f"{name}:*")],
@@ -147,8 +176,7 @@ def build_app(server: GovernedServer, version: str) -> Starlette:
         ],
         lifespan=lifespan,
     )
-    app.add_middleware(_Doorkeeper, security=security)
-    return app
+    return Door(app, security)
 
 
 class _PeerProtocol(H11Protocol):
@@ -203,8 +231,9 @@ async def serve_http(
     listener = _bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
+    door = build_app(server, version)
     config = uvicorn.Config(
-        build_app(server, version),
+        door,
         http=_PeerProtocol,
         ws="none",
         log_config=None,
@@ -225,6 +254,8 @@ async def serve_http(
     def stop() -> None:
         server.close_streams()
         runner.should_exit = True
+        door.cut(streams=True)
+        asyncio.get_running_loop().call_later(_GRACE, door.cut)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_on_signal, stop)

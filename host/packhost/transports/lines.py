@@ -5,19 +5,16 @@ A line that is no message is answered by a JSON-RPC error and the connection goe
 
 from __future__ import annotations
 
-import json
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import anyio
 import pydantic_core
 from mcp import types
 from mcp.shared.message import SessionMessage
 
+from packhost.transports.jsonrpc import INVALID_REQUEST, PARSE_ERROR, error_line, to_json
 from packhost.transports.pipe import MAX_LINE, LineSink, LineSource, Overlong
-
-PARSE_ERROR: Final = -32700
-INVALID_REQUEST: Final = -32600
 
 
 class MessageReader:
@@ -146,16 +143,3 @@ def message_line(message: types.JSONRPCMessage) -> bytes:
     if isinstance(message, types.JSONRPCResponse):
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (to_json(message.id), to_json(message.result))
     return to_json(message.model_dump(mode="json", by_alias=True, exclude_unset=True))
-
-
-def to_json(value: object) -> bytes:
-    """JSON without spaces; a lone surrogate, which UTF-8 cannot carry, is escaped."""
-    try:
-        return pydantic_core.to_json(value)
-    except (pydantic_core.PydanticSerializationError, UnicodeEncodeError):
-        return json.dumps(value, separators=(",", ":")).encode()
-
-
-def error_line(id: str | int | None, code: int, message: str) -> bytes:
-    """A JSON-RPC error as one line."""
-    return to_json({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})

@@ -13,16 +13,15 @@ import anyio
 import pydantic_core
 
 from packhost.errors import PackhostError
-from packhost.transports.lines import INVALID_REQUEST, error_line
+from packhost.transports.holder import Wire, connect
+from packhost.transports.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST, error_line
 from packhost.transports.pipe import MAX_LINE, LineSink, LineSource, Overlong
-from packhost.transports.socket import Wire, connect
-from packhost.transports.stdio import claimed_stdio, stop_on_signal
+from packhost.transports.std import claimed_stdio, stop_on_signal
 
 _GONE: Final = (
     "the packhost process that holds this workspace has ended; start this server anew to go on, "
     "and look at runs that were going with `packhost runs list`"
 )
-_CONNECTION_CLOSED: Final = -32000
 
 
 class Relay:
@@ -77,7 +76,7 @@ class Relay:
 
     async def _end(self) -> int:
         for id in list(self._pending):
-            await self._sink.send(error_line(id, _CONNECTION_CLOSED, _GONE))
+            await self._sink.send(error_line(id, CONNECTION_CLOSED, _GONE))
         await self._sink.flush()
         return 1
 
