@@ -149,6 +149,26 @@ async def test_a_run_asked_to_abort_starts_no_further_call(
     assert (row.status, row.reason) == ("aborted", "enough")
 
 
+async def test_a_run_asked_to_abort_ends_rather_than_pauses(store: SqliteStore, new_run: Make) -> None:
+    id = await claimed(store, new_run)
+    await store.write(executions.request_abort, id, "person")
+    assert await store.write(executions.mark_paused, id, "host-1", 1) == "aborted"
+    assert store.read(executions.get, id).status == "aborted"
+
+
+async def test_a_run_asked_to_abort_ends_when_its_host_is_gone(
+    store: SqliteStore, new_run: Make, new_approval: Make
+) -> None:
+    id = await claimed(store, new_run)
+    asked = await store.write(approvals.request, new_approval(run_id=id, execution_id=id))
+    await store.write(executions.request_abort, id, "person")
+    assert await store.write(executions.interrupt_orphans, "host-2") == (id,)
+    row = store.read(executions.get, id)
+    assert (row.status, row.outcome) == ("aborted", "aborted")
+    assert store.read(approvals.get, asked.id).status == "cancelled"
+    assert row.ended_at is not None
+
+
 @pytest.mark.parametrize("paused", [True, False])
 async def test_a_run_that_nobody_holds_is_aborted_at_once(
     store: SqliteStore, new_run: Make, new_approval: Make, paused: bool

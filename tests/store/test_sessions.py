@@ -49,6 +49,7 @@ async def test_lowering_reaches_sessions_opened_from_it_at_any_depth(store: Sqli
     await store.write(sessions.set_level, "grandchild", "autonomous", end, "person")
     changed = await store.write(sessions.lower_children, "top", "supervised", "person", "stop")
     assert set(changed) == {"child", "grandchild"}
+    assert store.read(sessions.get, "grandchild").level_before == "supervised"
     levels = {row.id: (row.level_at(end - 1), row.level_at(end)) for row in store.read(sessions.listing)}
     assert levels == {
         "top": ("autonomous", "autonomous"),

@@ -113,12 +113,14 @@ async def test_a_cancelled_writer_leaves_after_its_op(store: SqliteStore) -> Non
 async def test_a_cancelled_scope_is_left_after_the_op(store: SqliteStore) -> None:
     gate = threading.Event()
     after: list[str] = []
+    waiting: list[asyncio.Task[None] | None] = []
 
     def slow(tx: Tx) -> None:
         gate.wait(5)
         note(tx, "done")
 
     async def writing(scope: anyio.CancelScope) -> None:
+        waiting.append(asyncio.current_task())
         with scope:
             await store.write(slow)
             after.append("went on")
@@ -129,7 +131,11 @@ async def test_a_cancelled_scope_is_left_after_the_op(store: SqliteStore) -> Non
             tasks.start_soon(writing, scope)
             await anyio.lowlevel.checkpoint()
             scope.cancel()
-            await anyio.lowlevel.checkpoint()
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()
+            (task,) = waiting
+            assert task is not None
+            assert task.cancelling() == 0, "the event loop would spin until the commit"
             gate.set()
     assert scope.cancelled_caught
     assert after == []
@@ -210,6 +216,7 @@ async def test_an_op_that_was_rolled_back_wakes_nobody(store: SqliteStore) -> No
     with store.watch("events") as watch:
         with pytest.raises(ValueError, match="bug"):
             await store.write(poison, ValueError("bug"))
+        await store.flush()
         with anyio.move_on_after(0) as scope:
             await watch.changed()
         assert scope.cancelled_caught

@@ -29,6 +29,7 @@ _EXECUTIONS = (
   spec_json TEXT NOT NULL, state_json TEXT, result_json TEXT) WITHOUT ROWID""",
     "CREATE INDEX executions_live ON executions(lease_until) WHERE status IN ('running','queued')",
     "CREATE INDEX executions_runs ON executions(id) WHERE kind<>'call'",
+    "CREATE INDEX executions_session ON executions(session_id) WHERE kind<>'call'",
 )
 _CALLS = (
     """CREATE TABLE calls(

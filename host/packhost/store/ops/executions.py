@@ -86,7 +86,7 @@ def claim(tx: Tx, id: str, owner: str, ttl: float, expected_epoch: int) -> int:
     row = tx.execute(
         "UPDATE executions SET status='running', owner=?, epoch=epoch+1, lease_until=?, pause_requested=0,"
         " paused_by=NULL, waiting_on=NULL, reason=NULL, updated_at=? WHERE id=?"
-        " AND status IN ('queued','paused','interrupted') AND abort_requested=0 AND epoch=? RETURNING epoch",
+        " AND status IN ('queued','paused','interrupted') AND epoch=? RETURNING epoch",
         (owner, now + ttl, now, id, expected_epoch),
     ).fetchone()
     if row is None:
@@ -147,9 +147,16 @@ def mark_paused(
     state_json: str | None = None,
     waiting_on: str | None = None,
     reason: str | None = None,
-) -> None:
-    """Let go of a run that paused; state and reason left out stay. Raises `Conflict` as `save_state`."""
+) -> ExecutionStatus:
+    """Let go of a run that paused; state and reason left out stay. Its status now.
+
+    One that was asked to abort meanwhile ends instead, since nobody would be left to end it.
+    Raises `Conflict` as `save_state`.
+    """
     _held(tx, id, owner, epoch)
+    if get(tx, id).abort_requested:
+        _end(tx, id, "aborted", "aborted", None, reason, owner)
+        return "aborted"
     tx.execute(
         "UPDATE executions SET status='paused', owner=NULL, lease_until=NULL, pause_requested=0,"
         " waiting_on=?, state_json=COALESCE(?, state_json), reason=COALESCE(?, reason),"
@@ -157,6 +164,7 @@ def mark_paused(
         (waiting_on, state_json, reason, tx.now(), id),
     )
     tx.emit("run.paused", {"waiting_on": waiting_on, "reason": reason}, execution_id=id, actor=owner)
+    return "paused"
 
 
 def request_abort(tx: Tx, id: str, by: str, reason: str = "") -> ExecutionStatus:
@@ -198,19 +206,22 @@ def interrupt_orphans(tx: Tx, me: str) -> tuple[str, ...]:
     """At start: take away every live run that another host left behind; their ids.
 
     A run becomes `interrupted`. Its started calls become `unknown`, or `error` with `CANCELLED`
-    where they may safely be called again. A direct call's run cannot be resumed: it ends failed.
+    where they may safely be called again. A direct call's run cannot be resumed: it ends failed. A
+    run that was asked to abort ends aborted.
     """
     now = tx.now()
     rows = tx.execute(
-        "SELECT id, kind, owner FROM executions WHERE status IN ('running','queued')"
+        "SELECT id, kind, owner, abort_requested FROM executions WHERE status IN ('running','queued')"
         " AND (owner IS NULL OR owner<>?) ORDER BY id",
         (me,),
     ).fetchall()
-    for id, kind, owner in rows:
+    for id, kind, owner, aborting in rows:
         unknown = _lose_calls(tx, id, now)
         status, outcome = "interrupted", None
         if kind == DIRECT:
             status, outcome = "failed", "EFFECTS_UNKNOWN" if unknown else "CANCELLED"
+        elif aborting:
+            status, outcome = "aborted", "aborted"
         tx.execute(
             "UPDATE executions SET status=?, outcome=?, owner=NULL, lease_until=NULL, epoch=epoch+1,"
             " pause_requested=0, updated_at=?, ended_at=? WHERE id=?",
@@ -218,6 +229,8 @@ def interrupt_orphans(tx: Tx, me: str) -> tuple[str, ...]:
         )
         data = {"owner": owner, "outcome": outcome, "unknown_calls": unknown}
         tx.emit(f"run.{status}", data, execution_id=id, actor=me)
+        if status == "aborted":
+            approvals.cancel_of_run(tx, id, me)
     return tuple(row[0] for row in rows)
 
 
