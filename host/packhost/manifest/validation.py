@@ -12,6 +12,8 @@ from packhost.manifest.problems import Problem
 from packhost.manifest.yaml import Document, Path
 from packhost.names import nearest
 
+_OF_KEY = "[key]"
+"""The last step of a location when the key itself is wrong."""
 _EXPECTED = {
     "string_type": ("must be text", "put it in quotes"),
     "bool_type": ("must be `true` or `false`", "write it without quotes"),
@@ -50,10 +52,12 @@ def explain_errors(
     for one in error.errors(include_url=False, include_input=True):
         if one["type"] == "default_factory_not_called":
             continue
-        inner = _in_document(one["loc"], document, prefix)
+        location = one["loc"]
+        of_key = location[-1:] == (_OF_KEY,)
+        inner = _in_document(location[:-1] if of_key else location, document, prefix)
         message, hint, at_key = _say(one, inner, model)
         path = prefix + inner
-        problem = Problem(code, message, hint, document.place(path, key=at_key), pack, dotted(path))
+        problem = Problem(code, message, hint, document.place(path, key=at_key or of_key), pack, dotted(path))
         found.setdefault((path, message), problem)
     return list(found.values())
 

@@ -110,7 +110,10 @@ class Workspace:
         marks = self._look()
         if marks == self._marks:
             return False
-        self._marks = marks
+        return self._reload()
+
+    def _reload(self) -> bool:
+        self._marks = self._look()
         before = self._state()
         self._load()
         changed = self._state() != before
@@ -121,14 +124,8 @@ class Workspace:
         return look(self.root.descriptor, CONFIG_FILE), look(None, self.root.state / ACCEPTED_FILE)
 
     def _state(self) -> tuple[object, ...]:
-        return (
-            self._accepted,
-            self._file,
-            self.consent,
-            self.problems,
-            self.broken,
-            tuple(self._current.items()),
-        )
+        digests = self._accepted.digest, self._file.digest, tuple(self._current.items())
+        return *digests, self.consent, self.problems, self.broken
 
     def _load(self) -> None:
         problems: list[Problem] = []
@@ -361,8 +358,7 @@ class Workspace:
         Raises `PackhostError` (`NOT_ACCEPTED`) when the file or a source is no longer what was seen, or a
         change brings code and may not, and `ConfigInvalid` when the file or a pack is broken.
         """
-        self._marks = self._look()
-        self._load()
+        self._reload()
         source = read_file(self.root.descriptor, CONFIG_FILE)
         config = (
             load_config(source, CONFIG_FILE, self._file_manifest) if source is not None else self._defaults
@@ -384,9 +380,7 @@ class Workspace:
             write_file(
                 self.root.descriptor, LOCK_FILE, lock_text(config.settings, pinned, self._installed.manifest)
             )
-        self._marks = self._look()
-        self._load()
-        self.generation += 1
+        self._reload()
 
     def _pin(self, path: str, sources: Sources) -> PinnedPack:
         copy = keep_sources(sources, self.root.state / PACKS_FOLDER)
