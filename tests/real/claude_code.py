@@ -138,9 +138,11 @@ class Terminal:
         """
         return self._wait(lambda screen: all(text in screen for text in texts), texts, seconds)
 
-    def see_any(self, *texts: str, seconds: float = 45.0) -> str:
-        """Like `see`, but one of the texts is enough."""
-        return self._wait(lambda screen: any(text in screen for text in texts), texts, seconds)
+    def see_or(self, text: str, other: str, *, seconds: float = 45.0) -> bool:
+        """Waits until `text` is on the screen, or `other` once more than now; whether it was `text`."""
+        before = self.screen.count(other)
+        screen = self._wait(lambda s: text in s or s.count(other) > before, (text, other), seconds)
+        return text in screen
 
     def press(self, keys: str) -> None:
         """Sends keys, once the program has drawn what it had to draw; something may go on moving."""

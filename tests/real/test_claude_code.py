@@ -27,7 +27,7 @@ def ask(terminal: Terminal, expected: str) -> None:
     terminal.see(PROMPT)
     for _ in range(5):
         terminal.type("go on")
-        if expected in terminal.see_any(expected, "nothing to do"):
+        if terminal.see_or(expected, "nothing to do"):
             return
     pytest.fail(f"no {expected} in five prompts")
 
