@@ -54,7 +54,11 @@ async def run_in_process(tool: Tool, arguments: Mapping[str, Any], context: Call
     with ours:
         ours.setblocking(False)
         with theirs:
-            process = await _start(tool, root, theirs)
+            try:
+                process = await _start(tool, root, theirs)
+            except OSError as error:
+                why = (error.strerror or type(error).__name__).lower()
+                raise ToolFailed(f"the process of `{tool.id}` could not be started: {why}") from error
         async with _ended(process), anyio.create_task_group() as group:
             drained = anyio.Event()
             group.start_soon(_drain, tool, process, drained)

@@ -20,14 +20,16 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def put(
-    folder: int, name: str, data: bytes, like: os.stat_result | None, *, original: int | None = None
+    folder: int, relative: str, data: bytes, like: os.stat_result | None, *, original: int | None = None
 ) -> None:
-    """Give `name` in the folder the content `data`, keeping mode and owner of what was there (`like`).
+    """Give the last name of `relative` in its open folder the content `data`.
 
-    With `original`, a descriptor of the file to replace, the name must still mean that file, unchanged.
+    Mode and owner of what was there (`like`) are kept. With `original`, a descriptor of the file to replace,
+    the name must still mean that file, unchanged.
 
     :raises ToolFailed: when it does not.
     """
+    name = parent(relative)[1]
     temporary = f".{secrets.token_hex(8)}.packhost-tmp"
     descriptor = os.open(temporary, _CREATE, 0o666 if like is None else 0o600, dir_fd=folder)
     try:
@@ -36,7 +38,7 @@ def put(
         finally:
             os.close(descriptor)
         if original is not None and like is not None and not _still(folder, name, like, original):
-            raise changed(name)
+            raise changed(relative)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):

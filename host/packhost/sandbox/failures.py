@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from packhost.errors import InvalidInput, NotFound, PackhostError, ToolFailed
+from packhost.errors import InvalidInput, NotFound, PackhostError, ScopeDenied, ToolFailed
+from packhost.rules.scopes import Access, Uncovered
 from packhost.sandbox.form import outside
 
 LINK_HINT = (
@@ -39,6 +40,24 @@ def from_os_error(error: OSError, path: str) -> PackhostError:
         )
     hint = "free some space, then call again" if number in _FULL else ""
     return ToolFailed(f"`{path}` could not be used: {_reason(number)}", hint=hint, path=path)
+
+
+def denied(access: Access, relative: str, uncovered: Uncovered) -> ScopeDenied:
+    """The refusal of a use that a layer does not cover."""
+    if uncovered.layer == "protected":
+        message = f"`{relative}` is never changed through a tool"
+        hint = "it governs packhost or another program; a person changes it by hand"
+    else:
+        message = f"`{relative}` is outside what the {uncovered.layer} lets this call {access}"
+        hint = f"it allows: {', '.join(f'`{pattern}`' for pattern in uncovered.patterns[:5]) or 'nothing'}"
+    return ScopeDenied(
+        message,
+        hint=hint,
+        place=uncovered.place,
+        layer=uncovered.layer,
+        patterns=uncovered.patterns,
+        path=relative,
+    )
 
 
 def exists(path: str) -> ToolFailed:

@@ -19,7 +19,7 @@ LONGEST_PATH = 4095
 """Bytes in a whole path."""
 
 _DRIVE = re.compile(r"[A-Za-z]:")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _RELATIVE_HINT = "give the path relative to the workspace's root, such as `src/main.py`; `.` is the root"
 
 
@@ -38,16 +38,16 @@ def check_form(path: str) -> str:
     components = path.split("/")
     if ".." in components:
         raise outside(path, "has `..` in it")
-    if "" in components or ROOT in components:
-        plain = "/".join(part for part in components if part not in ("", ROOT)) or ROOT
-        raise InvalidInput(
-            f"`{path}` is not the plain spelling of its path", hint=f"write it as `{plain}`", path=path
-        )
     if len(path.encode()) > LONGEST_PATH or any(len(part.encode()) > LONGEST_NAME for part in components):
         raise InvalidInput(
             f"a path of {len(path)} characters, starting `{path[:40]}`, is too long",
             hint=f"a name has at most {LONGEST_NAME} bytes, a path {LONGEST_PATH}",
             path=path[:LONGEST_NAME],
+        )
+    if "" in components or ROOT in components:
+        plain = "/".join(part for part in components if part not in ("", ROOT)) or ROOT
+        raise InvalidInput(
+            f"`{path}` is not the plain spelling of its path", hint=f"write it as `{plain}`", path=path
         )
     return path
 

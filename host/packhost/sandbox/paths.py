@@ -22,13 +22,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from packhost.errors import ConfigInvalid, InvalidInput, NotFound, ScopeDenied, ToolFailed
+from packhost.errors import ConfigInvalid, InvalidInput, NotFound, ToolFailed
 from packhost.names import nearest
 from packhost.rules.globs import Glob, compile_glob
-from packhost.rules.scopes import Access, Layer, Uncovered, path_use
+from packhost.rules.scopes import Access, Layer, path_use
 from packhost.sandbox import changes
 from packhost.sandbox.entries import FileStat, Walk, entry_type, file_stat
-from packhost.sandbox.failures import changed, exists, from_os_error, is_file, is_folder
+from packhost.sandbox.failures import changed, denied, exists, from_os_error, is_file, is_folder
 from packhost.sandbox.form import ROOT, check_form, outside, problem
 from packhost.sandbox.openat2 import Opener, best_opener, rename_without_replacing
 from packhost.sandbox.tree import Descent, entries, join, parent
@@ -138,8 +138,8 @@ class FileBroker:
             found = self._look(relative, "write")
             if found is not None and stat.S_ISDIR(found.st_mode):
                 raise is_folder(relative)
-            with self._folder_of(relative, create=create_parents) as (folder, name):
-                changes.put(folder, name, data, found)
+            with self._folder_of(relative, create=create_parents) as (folder, _):
+                changes.put(folder, relative, data, found)
 
     def replace_if_unchanged(self, path: str, old: bytes, new: bytes) -> None:
         """Replace a file whose content is still `old`.
@@ -153,8 +153,8 @@ class FileBroker:
                 changes.claim(original, relative)
                 if found.st_size != len(old) or _read(original, 0, len(old) + 1) != old:
                     raise changed(relative)
-                with self._folder_of(relative, create=False) as (folder, name):
-                    changes.put(folder, name, new, found, original=original)
+                with self._folder_of(relative, create=False) as (folder, _):
+                    changes.put(folder, relative, new, found, original=original)
 
     def move(self, source: str, target: str) -> None:
         """Rename a file or folder, making the folders that the target needs; never over something.
@@ -232,14 +232,14 @@ class FileBroker:
             return False
         if passing and _may_hold(relative, self._layers):
             return True
-        raise _denied("read", relative, uncovered)
+        raise denied("read", relative, uncovered)
 
     def _cover_write(self, relative: str) -> None:
         if relative == ROOT:
             raise outside(relative, "is the workspace itself, which is never replaced, moved or deleted")
         uncovered = path_use("write", relative, self._layers)
         if uncovered is not None:
-            raise _denied("write", relative, uncovered)
+            raise denied("write", relative, uncovered)
 
     def _seen(self, relative: str, state: os.stat_result) -> bool:
         if path_use("read", relative, self._layers) is None:
@@ -372,23 +372,6 @@ def _below(relative: str) -> str:
     """A glob of what lies below a folder; a name that a glob cannot spell is widened to `*`."""
     names = () if relative == ROOT else relative.split("/")
     return "/".join((*("*" if _UNSPEAKABLE.search(name) else name for name in names), "**"))
-
-
-def _denied(access: Access, relative: str, uncovered: Uncovered) -> ScopeDenied:
-    if uncovered.layer == "protected":
-        message = f"`{relative}` is never changed through a tool"
-        hint = "it governs packhost or another program; a person changes it by hand"
-    else:
-        message = f"`{relative}` is outside what the {uncovered.layer} lets this call {access}"
-        hint = f"it allows: {', '.join(f'`{pattern}`' for pattern in uncovered.patterns[:5]) or 'nothing'}"
-    return ScopeDenied(
-        message,
-        hint=hint,
-        place=uncovered.place,
-        layer=uncovered.layer,
-        patterns=uncovered.patterns,
-        path=relative,
-    )
 
 
 def _read(descriptor: int, offset: int, limit: int) -> bytes:

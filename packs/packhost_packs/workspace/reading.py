@@ -54,7 +54,7 @@ def _bytes_page(context: CallContext, path: str, offset: int, limit: int) -> dic
     size = context.files.stat(path).size
     data = context.files.read(path, offset=offset, limit=max(limit, 4))
     _inside(offset, size, "bytes")
-    if data and data[0] & 0xC0 == 0x80:
+    if offset and data and data[0] & 0xC0 == 0x80:
         raise InvalidInput(
             f"`offset` {offset} lies inside a character of `{path}`", hint="use the `next_offset` of a page"
         )

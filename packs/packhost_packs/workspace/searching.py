@@ -146,7 +146,16 @@ def _regex(query: str, ignore_case: bool) -> Test:
     try:
         validator = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
     except SchemaError as error:
-        why = str(error).strip().splitlines()[-1].removeprefix("error: ").removeprefix("SchemaError: ").strip().rstrip(".").lower()
+        why = (
+            str(error)
+            .strip()
+            .splitlines()[-1]
+            .removeprefix("error: ")
+            .removeprefix("SchemaError: ")
+            .strip()
+            .rstrip(".")
+            .lower()
+        )
         raise _unusable(
             why, "look-around and back-references do not exist here; leave `regex` out for plain text"
         ) from None
