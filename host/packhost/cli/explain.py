@@ -26,9 +26,7 @@ _SAYING = {"allow": "it would run", "ask": "a person would be asked first", "ref
 @click.option("--session", metavar="ID", help="The session to look at it in.")
 @workspace_option
 @json_option
-def command(
-    tool: str, arguments: str, session: str | None, workspace: Path | None, as_json: bool
-) -> None:
+def command(tool: str, arguments: str, session: str | None, workspace: Path | None, as_json: bool) -> None:
     """Say what would happen to a call of TOOL, step by step; nothing runs and nothing is recorded.
 
     The exit code is 0 whatever the answer: the `verdict` of `--json` is `allow`, `ask` or `refuse`.

@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         status = packhost.main(args=list(arguments), prog_name="packhost", standalone_mode=False)
     except BaseException as error:
-        return _told(_innermost(error), as_json)
+        return _told(innermost(error), as_json)
     return status if isinstance(status, int) else OK
 
 
@@ -149,13 +149,13 @@ def _lower(message: str) -> str:
     return first.rstrip(".")
 
 
-def _innermost(error: BaseException) -> BaseException:
+def innermost(error: BaseException) -> BaseException:
     """The one error in groups of one: task groups wrap what was raised in them."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, BaseExceptionGroup):
         own, _ = error.split(PackhostError)
-        return _innermost(own.exceptions[0]) if own else error
+        return innermost(own.exceptions[0]) if own else error
     return error
 
 

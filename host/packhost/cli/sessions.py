@@ -16,7 +16,7 @@ from packhost.manifest.values import Duration
 from packhost.rules.autonomy import LEVELS
 
 
-class _Duration(click.ParamType):
+class _Duration(click.ParamType[float]):
     """Seconds, written `90s`, `30m`, `2h`."""
 
     name = "duration"

@@ -38,7 +38,7 @@ def installed_command() -> list[str]:
     script = python.with_name("packhost")
     if script.is_file() and os.access(script, os.X_OK):
         return [str(script)]
-    return [str(python), "-m", "packhost"]
+    return [str(python), "-P", "-m", "packhost"]
 
 
 def key_variables(root: Path) -> tuple[str, ...]:

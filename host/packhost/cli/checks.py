@@ -1,0 +1,157 @@
+"""What `packhost doctor` looks at: each check is a value, and none keeps the others from being made."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sqlite3
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from packhost.clients import claude_code, cursor
+from packhost.sandbox.openat2 import Openat2, best_opener
+from packhost.store.lock import HostLock
+from packhost.workspace.root import Root
+
+State = Literal["ok", "note", "broken"]
+_LANDLOCK_CREATE_RULESET: Final = 444
+_LANDLOCK_VERSION_FLAG: Final = 1
+_RESET_FIXED: Final = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
+"""The releases of SQLite that first held the fix of its WAL-reset bug, each for its own line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `broken` needs doing, `note` is worth knowing."""
+
+    name: str
+    state: State
+    text: str
+
+    def as_json(self) -> dict[str, str]:
+        """The check as a program reads it."""
+        return {"check": self.name, "state": self.state, "text": self.text}
+
+
+def installation() -> Iterator[Check]:
+    """Python, packhost, its libraries and SQLite."""
+    yield Check("packhost", "ok", version("packhost"))
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
+    yield Check("mcp", "ok", version("mcp"))
+    yield sqlite_check(sqlite3.sqlite_version_info)
+
+
+def sqlite_check(found: tuple[int, int, int]) -> Check:
+    """SQLite's version, and whether it has the WAL-reset bug that packhost's single writer keeps away."""
+    shown = ".".join(map(str, found))
+    fixed = found >= _RESET_FIXED[-1] or any(found[:2] == one[:2] and found >= one for one in _RESET_FIXED)
+    if fixed:
+        return Check("sqlite", "ok", f"{shown}, with the fix of the WAL-reset bug")
+    return Check(
+        "sqlite",
+        "note",
+        f"{shown} has the WAL-reset bug (fixed in 3.51.3); packhost is safe from it, since one process alone "
+        "writes: open the store with nothing else",
+    )
+
+
+def machine() -> Iterator[Check]:
+    """What the kernel offers to hold scopes."""
+    if isinstance(best_opener(), Openat2):
+        yield Check("openat2", "ok", "available: paths are resolved by the kernel, below the root")
+    else:
+        yield Check("openat2", "note", "not available: paths are walked a component at a time")
+    abi = landlock_abi()
+    if abi:
+        yield Check("landlock", "ok", f"ABI {abi} available")
+    else:
+        yield Check("landlock", "note", "not available: packs from elsewhere run at level `advisory`")
+
+
+def landlock_abi() -> int:
+    """The kernel's Landlock ABI; 0 where there is none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype = ctypes.c_long
+    found: int = call(
+        ctypes.c_long(_LANDLOCK_CREATE_RULESET),
+        None,
+        ctypes.c_size_t(0),
+        ctypes.c_uint(_LANDLOCK_VERSION_FLAG),
+    )
+    return max(found, 0)
+
+
+def state_folder(root: Root) -> Iterator[Check]:
+    """Where state lies, whether it is private, and who holds the workspace."""
+    yield Check("workspace", "ok", str(root.path))
+    open_ones = [path.name for path in _inside(root.state) if _mode(path) & 0o077]
+    mode = _mode(root.state)
+    if mode & 0o077 or open_ones:
+        others = f"; others may use {', '.join(open_ones)}" if open_ones else ""
+        yield Check("state", "broken", f"{root.state}, mode {mode:04o}: not private{others}: `chmod` it")
+    else:
+        yield Check("state", "ok", f"{root.state}, mode {mode:04o}")
+    holder = HostLock(root.state).holder()
+    if holder is None:
+        yield Check("host", "ok", "none is running; a command or a client starts one")
+    else:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
+        yield Check("host", "ok", f"process {holder.pid} since {since}")
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def configuration(status: Mapping[str, Any]) -> Iterator[Check]:
+    """Consent, problems, tools and withheld ones, from a host's `status`."""
+    if status.get("broken"):
+        yield Check("packhost.yaml", "broken", str(status["broken"]))
+    pending = status["pending"]
+    if pending:
+        texts = "; ".join(change["text"] for change in pending)
+        yield Check("consent", "note", f"a change waits for `packhost accept`: {texts}")
+    elif status["accepted"]:
+        yield Check("consent", "ok", "packhost.yaml is as it was accepted, or narrower")
+    else:
+        yield Check("consent", "ok", "nothing was accepted yet: the defaults hold")
+    for problem in status["problems"]:
+        if problem != status.get("broken"):
+            yield Check("problem", "broken", problem)
+    yield Check("tools", "ok" if status["tools"] else "broken", f"{len(status['tools'])} on offer")
+    for held in status["withheld"]:
+        yield Check("withheld", "note", f"{held['tool']} by {held['layer']}: {held['reason']}")
+    waiting = status["approvals_pending"]
+    if waiting:
+        yield Check("approvals", "note", f"{waiting} wait for a person: `packhost approvals list`")
+
+
+def clients(root: Path, home: Path) -> Iterator[Check]:
+    """Whether clients know of packhost here."""
+    yield _client("claude code", claude_code.configured(root, home), "claude-code")
+    yield _client("cursor", cursor.configured(root, home), "cursor")
+
+
+def _client(name: str, files: Iterable[Path], word: str) -> Check:
+    found = ", ".join(map(str, files))
+    if found:
+        return Check(name, "ok", f"connected by {found}")
+    return Check(name, "note", f"not connected: `packhost connect {word} --print`")
+
+
+def home_folder() -> Path:
+    """The user's own folder, where clients keep their settings."""
+    return Path(os.environ.get("HOME") or Path.home())

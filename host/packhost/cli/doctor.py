@@ -1,0 +1,63 @@
+"""`packhost doctor`: is this installation sound, and this workspace?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from packhost.cli import checks
+from packhost.cli.checks import Check
+from packhost.cli.host import request
+from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.output import print_json
+from packhost.cli.run import FAILED, OK
+from packhost.errors import PackhostError
+from packhost.gate.display import visible
+from packhost.workspace.root import Root, find_root
+
+_MARKS = {"ok": ("✓", "green"), "note": ("·", "yellow"), "broken": ("✗", "red")}
+
+
+@click.command(
+    "doctor",
+    short_help="Check this installation and workspace.",
+    epilog=examples("packhost doctor", "packhost doctor --json"),
+)
+@workspace_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, workspace: Path | None, as_json: bool) -> None:
+    """Check this installation and workspace; the exit code is 1 when something is broken."""
+    found = list(_examine(workspace))
+    broken = [check for check in found if check.state == "broken"]
+    if as_json:
+        print_json({"ok": not broken, "checks": [check.as_json() for check in found]})
+    else:
+        width = max(len(check.name) for check in found)
+        for check in found:
+            mark, colour = _MARKS[check.state]
+            click.echo(f"{click.style(mark, fg=colour)} {check.name.ljust(width)}  {visible(check.text)}")
+    ctx.exit(FAILED if broken else OK)
+
+
+def _examine(workspace: Path | None) -> Iterator[Check]:
+    yield from checks.installation()
+    yield from checks.machine()
+    try:
+        with Root(find_root(workspace or Path.cwd())) as root:
+            yield from checks.state_folder(root)
+            path = root.path
+    except PackhostError as error:
+        yield _broken("workspace", error)
+        return
+    try:
+        yield from checks.configuration(request(path, "status"))
+    except PackhostError as error:
+        yield _broken("host", error)
+    yield from checks.clients(path, checks.home_folder())
+
+
+def _broken(name: str, error: PackhostError) -> Check:
+    return Check(name, "broken", f"{error.code}: {error}{f' ({error.hint})' if error.hint else ''}")
