@@ -107,8 +107,8 @@ def test_nothing_is_redacted_before_it_was_resolved(tmp_path: Path) -> None:
 def test_a_value_is_redacted_after_its_reference_is_gone(tmp_path: Path) -> None:
     secrets = secrets_of(tmp_path, A="env:KEY")
     secrets.resolve("A")
-    renewed = secrets.with_references({})
-    assert (renewed.names, renewed.redact(VALUE)) == ((), REDACTED)
+    secrets.replace_references({})
+    assert (secrets.names, secrets.redact(VALUE)) == ((), REDACTED)
 
 
 def test_the_longer_of_two_values_is_redacted_whole(tmp_path: Path) -> None:

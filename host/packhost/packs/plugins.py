@@ -51,7 +51,7 @@ def load_plugins(found: Iterable[FoundPack], own_kinds: Sequence[Kind] = ()) -> 
                 _add(sources, one, name, problems)
         except PackhostError as error:
             problems.append(problem_of(error, name))
-        except Exception as error:  # a pack's own code: whatever it raises, the others go on
+        except (Exception, SystemExit) as error:  # a pack's own code: whatever it raises, the others go on
             message = f"the hooks of the pack `{name}` failed: {type(error).__name__}: {_line(error)}"
             problems.append(Problem("CONFIG_INVALID", message, "report it to the pack's author", pack=name))
     return Provided(kinds, drivers, sources, tuple(problems))
@@ -61,7 +61,7 @@ def _imported(pack: FoundPack) -> ModuleType:
     return importlib.import_module(pack.package or "")
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else "no message"
 
 

@@ -30,7 +30,7 @@ def find_root(start: Path) -> Path:
     """
     real = _real(start)
     for folder in (real, *real.parents):
-        if (folder / CONFIG_FILE).is_file():
+        if os.path.isfile(folder / CONFIG_FILE):
             return folder
     return real
 

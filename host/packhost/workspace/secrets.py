@@ -134,12 +134,9 @@ class Secrets:
         """The text without any resolved value, raw or URL-, base64- or JSON-encoded."""
         return text if self._pattern is None else self._pattern.sub(REDACTED, text)
 
-    def with_references(self, references: Mapping[str, str]) -> Secrets:
-        """Another configuration's secrets; what this one has resolved stays redacted."""
-        renewed = Secrets(references, base=self._base, environ=self._environ, sources=self._sources)
-        renewed._values = dict(self._values)
-        renewed._pattern = self._pattern
-        return renewed
+    def replace_references(self, references: Mapping[str, str]) -> None:
+        """Take another configuration's references; what was resolved before stays redacted."""
+        self._references = dict(references)
 
     def _from_environment(self, variable: str) -> str:
         value = self._environ.get(variable)

@@ -10,6 +10,7 @@ where nothing was accepted either, the workspace is `broken` and enables no pack
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ class Workspace:
         self._load_file(problems)
         self._check_packs(problems)
         self.problems = tuple(problems)
-        self.secrets = self.secrets.with_references(self._accepted.settings.secrets)
+        self.secrets.replace_references(self._accepted.settings.secrets)
 
     def _load_accepted(self, problems: list[Problem]) -> None:
         self._accepted, self.consent = self._defaults, None
@@ -377,9 +378,12 @@ class Workspace:
         pinned = {path: self._pin(path, sources) for path, sources in taken.items()}
         save_accepted(self.root.state, Accepted(source, time.time(), by, channel, pinned))
         if source is not None:
-            write_file(
-                self.root.descriptor, LOCK_FILE, lock_text(config.settings, pinned, self._installed.manifest)
-            )
+            with contextlib.suppress(ConfigInvalid):  # only for review: a folder without it works as well
+                write_file(
+                    self.root.descriptor,
+                    LOCK_FILE,
+                    lock_text(config.settings, pinned, self._installed.manifest),
+                )
         self._reload()
 
     def _pin(self, path: str, sources: Sources) -> PinnedPack:
