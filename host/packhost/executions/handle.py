@@ -11,7 +11,7 @@ from packhost.errors import ConfigInvalid
 from packhost.executions import ops
 from packhost.executions.active import Active, RunAsker
 from packhost.executions.connections import HostConnection, named_together
-from packhost.executions.request import Request, as_text
+from packhost.executions.request import Request, as_text, redacted
 from packhost.gate import Caller, CallRequest, Completed, Deferred, Gate, Outcome
 from packhost.gate.configuration import Configuration
 from packhost.kinds.base import Tool
@@ -156,9 +156,9 @@ class Handle:
 
     async def emit(self, type: str, data: Mapping[str, Any]) -> None:
         """Record an event of this run, best effort."""
-        text = self._configuration().redact(as_text(data))
+        clean = redacted(data, self._configuration().redact)
         waiting = self._store.post(
-            lambda tx: tx.emit(type, json.loads(text), execution_id=self.run_id, actor=self._owner)
+            lambda tx: tx.emit(type, clean, execution_id=self.run_id, actor=self._owner)
         )
         if waiting is not None:
             await waiting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,17 @@ def _layers(raw: Sequence[Mapping[str, Any]]) -> tuple[Layer, ...]:
 def as_text(value: Any) -> str:
     """JSON text that keeps the members' order: what a provider sent goes back as it came."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """A JSON value with every string in it redacted; its shape stays as it is."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: redacted(one, redact) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(one, redact) for one in value]
+    return value
 
 
 def view_of(row: ExecutionRow) -> RunView:

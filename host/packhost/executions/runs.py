@@ -19,7 +19,7 @@ from packhost.errors import Conflict, NotFound, PackhostError
 from packhost.executions import ops
 from packhost.executions.active import Active
 from packhost.executions.handle import Handle
-from packhost.executions.request import Request, as_text, request_of, view_of
+from packhost.executions.request import Request, as_text, redacted, request_of, view_of
 from packhost.gate import Gate
 from packhost.gate.configuration import Configuration
 from packhost.kinds.context import CallContext, RunDriver, RunResult, RunStopped, RunView
@@ -260,7 +260,7 @@ class Runs:
         outcome, text, reason = "cancelled", None, active.reason or None
         if result is not None:
             status = "failed" if result.failed else "completed"
-            outcome, text = result.outcome, self._configuration().redact(as_text(result.result))
+            outcome, text = result.outcome, as_text(redacted(result.result, self._configuration().redact))
         with anyio.CancelScope(shield=True):
             await self._store.write(
                 executions.finish, active.run_id, self._owner, active.epoch, status, outcome, text, reason

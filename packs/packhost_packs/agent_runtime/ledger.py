@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from packhost.kinds.context import RunResult
 from packhost_packs.agent_runtime.conversation import Message, result_block
 from packhost_packs.agent_runtime.limits import Limits
 from packhost_packs.agent_runtime.providers.base import Reply, Usage
@@ -106,15 +107,27 @@ class Ledger:
         return self.tool_calls + calls <= self._limits.max_tool_calls
 
     @property
+    def ended(self) -> RunResult | None:
+        """The run's end, once it was written down together with the messages that go with it."""
+        raw = self._state["ended"]
+        return None if raw is None else RunResult(raw["outcome"], raw["result"], failed=raw["failed"])
+
+    def end(self, result: RunResult) -> RunResult:
+        """Note the run's end."""
+        self._state["ended"] = {"outcome": result.outcome, "result": result.result, "failed": result.failed}
+        return result
+
+    @property
     def pending(self) -> Pending | None:
         """The batch that is being worked through."""
         raw = self._state["pending"]
         return None if raw is None else Pending(raw)
 
-    def begin_batch(self, message: Message, calls: int) -> None:
-        """Admit a whole batch."""
-        self._state["tool_calls"] = self.tool_calls + calls
+    def begin_batch(self, message: Message, admitted: int) -> Pending:
+        """Take up a batch, of which all calls are admitted or none."""
+        self._state["tool_calls"] = self.tool_calls + admitted
         self._state["pending"] = {"message": message, "results": {}, "running": None}
+        return Pending(self._state["pending"])
 
     def end_batch(self) -> None:
         """Forget the batch: it goes into the history in the same step."""
@@ -132,6 +145,7 @@ _FRESH: Mapping[str, Any] = {
     "ids": [],
     "text": "",
     "pending": None,
+    "ended": None,
 }
 
 

@@ -82,6 +82,8 @@ class _Loop:
 
     async def to_end(self) -> RunResult:
         """Go on from the state until the run ends."""
+        if self._ledger.ended is not None:
+            return self._ledger.ended
         await self._open()
         while True:
             pending = self._ledger.pending
@@ -178,26 +180,28 @@ class _Loop:
     async def _take(self, reply: Reply) -> RunResult | None:
         """Act on a reply: an end, or `None` when the loop goes on with a batch."""
         if reply.verdict in ("incomplete", "refused"):
+            ended = self._end(reply.verdict)
             if reply.text.strip():  # cut calls and cut thinking cannot be sent back: the text alone is kept
                 await self._append([{"role": "assistant", "content": [{"type": "text", "text": reply.text}]}])
-            return self._end(reply.verdict)
+            return ended
         if reply.verdict == "final":
+            ended = self._end("completed")
             if reply.blocks:
                 await self._append([reply.message()])
-            return self._end("completed")
+            return ended
         if not self._run.spec["loop"]:
+            ended = self._end("tool_request", reply)
             await self._append([reply.message()])
-            return self._end("tool_request", reply)
-        fits = self._ledger.admits(len(reply.requested))
-        self._ledger.begin_batch(reply.message(), len(reply.requested) if fits else 0)
-        if fits:
+            return ended
+        if self._ledger.admits(len(reply.requested)):
+            self._ledger.begin_batch(reply.message(), len(reply.requested))
             return None
         message = f"the batch of {len(reply.requested)} calls does not fit the run's limit of tool calls"
-        pending = self._ledger.pending
-        if pending is not None:
-            pending.fill(f"LIMIT_EXCEEDED: {message}; none of them was run.")
-            await self._close(pending)
-        return self._end("limit_exceeded", issue="BUDGET_TOOL_CALLS", message=message)
+        batch = self._ledger.begin_batch(reply.message(), 0)
+        batch.fill(f"LIMIT_EXCEEDED: {message}; none of them was run.")
+        ended = self._end("limit_exceeded", issue="BUDGET_TOOL_CALLS", message=message)
+        await self._close(batch)
+        return ended
 
     async def _work_through(self, pending: Pending) -> None:
         for call in pending.calls:
@@ -259,7 +263,7 @@ class _Loop:
         }
         if error:
             result["error"] = error
-        return RunResult(outcome, result, failed=outcome in _FAILED)
+        return ledger.end(RunResult(outcome, result, failed=outcome in _FAILED))
 
 
 def _error(fault: TurnFault) -> dict[str, Any]:
