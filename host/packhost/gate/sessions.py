@@ -140,10 +140,6 @@ class Sessions:
             raise NotFound(
                 f"there is no session `{session_id}` of this client", hint="leave it out for your own"
             )
-        if (
-            isinstance(context, GateContext)
-            and context.caller.run_id is not None
-            and session_id != context.session_id
-        ):
+        if isinstance(context, GateContext) and not context.direct and session_id != context.session_id:
             raise NotFound("a run may change its own session alone", hint="leave `session_id` out")
         return session_id
