@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 from typing import Any
 
+import anyio.to_thread
+
 from packhost.errors import InvalidInput, ToolFailed
 from packhost.kinds.context import CallContext
 from packhost_packs.workspace.text import decode
@@ -13,12 +15,21 @@ LARGEST = 16 * 1024 * 1024
 """Bytes of a file that is read by lines; a longer one is read by bytes."""
 PAGE = 256 * 1024
 """Bytes of text in one page."""
+SHORT = 64 * 1024
+"""Bytes of a file that is read at once, without a thread."""
 LINES = 2_000
 ENTRIES = 500
 
 
-def read_file(context: CallContext, arguments: dict[str, Any]) -> dict[str, Any]:
+async def read_file(context: CallContext, arguments: dict[str, Any]) -> dict[str, Any]:
     """A page of a text file."""
+    # A short file is read sooner than a thread is reached.
+    if context.files.stat(arguments["path"]).size <= SHORT:
+        return _read(context, arguments)
+    return await anyio.to_thread.run_sync(_read, context, arguments, abandon_on_cancel=True)
+
+
+def _read(context: CallContext, arguments: dict[str, Any]) -> dict[str, Any]:
     path, offset = arguments["path"], arguments.get("offset", 0)
     if arguments.get("unit", "lines") == "bytes":
         return _bytes_page(context, path, offset, min(arguments.get("limit", PAGE), PAGE))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import jsonschema_rs
 import pytest
 
@@ -50,6 +52,8 @@ class Pack:
         spec = self.spec(tool)
         jsonschema_rs.validator_for(spec.input_schema).validate(arguments)
         result = function(spec.target)(self.context(tool), arguments)
+        if inspect.iscoroutine(result):
+            result = anyio.run(finished, result)
         jsonschema_rs.validator_for(spec.output_schema).validate(result)
         return result
 
@@ -62,6 +66,10 @@ def function(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
+
+
+async def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return await coroutine
 
 
 @pytest.fixture
