@@ -7,7 +7,7 @@ size, depth and number of values are bounded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import yaml
@@ -16,7 +16,6 @@ from yaml.events import (
     DocumentStartEvent,
     Event,
     MappingEndEvent,
-    MappingStartEvent,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
@@ -43,7 +42,7 @@ class _Node:
     line: int
     column: int
     key: tuple[int, int] | None = None
-    children: dict[str | int, _Node] = field(default_factory=dict)
+    children: dict[str | int, _Node] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Document:
         """Where the value at `path` stands, or with `key` its key; the nearest outer one if there is none."""
         node = self._root
         for step in path:
-            child = node.children.get(step)
+            child = node.children.get(step) if node.children else None
             if child is None:
                 return Place(self.name, node.line, node.column)
             node = child
@@ -182,20 +181,21 @@ class _Reader:
         if start.version or start.tags:
             raise self.failed("directives are not read here", start.start_mark, "take the line with `%` out")
 
-    def _value(self, loader: Any, event: Event, depth: int) -> tuple[Any, _Node]:
-        mark: Any = event.start_mark
+    def _value(self, loader: Any, event: Any, depth: int) -> tuple[Any, _Node]:
+        mark = event.start_mark
         self.values += 1
         if self.values > MAX_VALUES:
             raise self.failed(f"the file holds more than {MAX_VALUES} values", mark)
         if len(self.problems) >= _MAX_PROBLEMS:
             raise error_of(self.error, self.problems)
+        if event.anchor or getattr(event, "tag", None):
+            self._plainness(event)
         node = _Node(mark.line + 1, mark.column + 1)
-        self._plainness(event)
-        if isinstance(event, ScalarEvent):
+        if type(event) is ScalarEvent:
             return self._scalar(event), node
         if depth > MAX_DEPTH:
             raise self.failed(f"values are nested more than {MAX_DEPTH} deep", mark)
-        if isinstance(event, SequenceStartEvent):
+        if type(event) is SequenceStartEvent:
             return self._sequence(loader, node, depth), node
         return self._mapping(loader, node, depth), node
 
@@ -232,39 +232,42 @@ class _Reader:
 
     def _sequence(self, loader: Any, node: _Node, depth: int) -> list[Any]:
         found: list[Any] = []
-        while not isinstance(event := loader.get_event(), SequenceEndEvent):
-            value, node.children[len(found)] = self._value(loader, event, depth + 1)
+        children: dict[str | int, _Node] = {}
+        next_event = loader.get_event
+        while type(event := next_event()) is not SequenceEndEvent:
+            value, children[len(found)] = self._value(loader, event, depth + 1)
             found.append(value)
+        node.children = children
         return found
 
     def _mapping(self, loader: Any, node: _Node, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        while not isinstance(event := loader.get_event(), MappingEndEvent):
+        children: dict[str | int, _Node] = {}
+        next_event = loader.get_event
+        while type(event := next_event()) is not MappingEndEvent:
             key = self._key(event)
-            value, child = self._value(loader, loader.get_event(), depth + 1)
+            value, child = self._value(loader, next_event(), depth + 1)
             mark = event.start_mark
             child.key = (mark.line + 1, mark.column + 1)
             if key in found:
-                first = node.children[key].key or (0, 0)
-                self.add(
-                    f"the key `{_short(key)}` stands twice; first in line {first[0]}",
-                    mark,
-                    "keep one of them",
-                )
+                first = children[key].key or (0, 0)
+                message = f"the key `{_short(key)}` stands twice; first in line {first[0]}"
+                self.add(message, mark, "keep one of them")
             else:
                 found[key] = value
-                node.children[key] = child
+                children[key] = child
+        node.children = children
         return found
 
-    def _key(self, event: Event) -> str:
-        self._plainness(event)
-        if isinstance(event, MappingStartEvent | SequenceStartEvent):
+    def _key(self, event: Any) -> str:
+        if event.anchor or getattr(event, "tag", None):
+            self._plainness(event)
+        if type(event) is not ScalarEvent:
             raise self.failed("a key must be text", event.start_mark, "put text with brackets in quotes")
-        scalar = cast("ScalarEvent", event)
-        text = scalar.value
+        text: str = event.value
         if not text.isascii() or "\0" in text:
-            self._characters(scalar)
-        if scalar.style or text in ("yes", "no", "on", "off", "Yes", "No", "On", "Off"):
+            self._characters(event)
+        if event.style or (text.isalpha() and text.lower() in ("yes", "no", "on", "off")):
             return text
         try:
             plain = read_plain(text)
