@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +86,8 @@ class Demonstration:
         click.echo("\nEvery step held. `packhost init` sets up a workspace of your own.")
 
     async def _steps(self, transport: Transport) -> None:
-        async with Client(transport, elicitation_callback=self._answer) as client:
+        me = types.Implementation(name="packhost-demo", version=version("packhost"))
+        async with Client(transport, client_info=me, elicitation_callback=self._answer) as client:
             await self._listing(client)
             await self._allowed(client)
             await self._refused(client)

@@ -31,7 +31,7 @@ def _table(schema: Mapping[str, Any], definitions: Mapping[str, Any], path: tupl
     lines = ["| Key | Value | Default | What it says |", "| --- | --- | --- | --- |"]
     for key, value in schema.get("properties", {}).items():
         default = "required" if key in required else _default(value)
-        cells = (code(key), _kind(value, definitions), default, value.get("description", ""))
+        cells = (code(key), _kind(value, definitions), default, _says(value, definitions))
         lines.append(f"| {' | '.join(in_cell(cell) for cell in cells)} |")
     return "\n".join(lines)
 
@@ -40,10 +40,25 @@ def _sentence(schema: Mapping[str, Any]) -> str:
     return str(schema.get("description", "")).strip()
 
 
+def _says(value: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    # A field that says the same as its model's docstring has no description of its own in the schema.
+    name = _reference(value)
+    return str(value.get("description") or (name and definitions[name].get("description")) or "")
+
+
 def _default(value: Mapping[str, Any]) -> str:
-    if "default" not in value or value["default"] is None:
+    if value.get("default") is None:
         return ""
-    return code(json.dumps(value["default"], ensure_ascii=False))
+    return code(json.dumps(_as_written(value["default"]), ensure_ascii=False))
+
+
+def _as_written(value: Any) -> Any:
+    """A default as a person would write it: whole numbers whole, and nothing that is left out."""
+    if isinstance(value, Mapping):
+        return {key: _as_written(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_as_written(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _kind(value: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
