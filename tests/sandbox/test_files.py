@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from packhost.errors import InvalidInput, NotFound, PackhostError, ScopeDenied, ToolFailed
-from packhost.sandbox import changes, openat2
+from packhost.sandbox import changes, openat2, paths
 from packhost.sandbox.paths import FileBroker
 
 MakeBroker = Callable[..., FileBroker]
@@ -83,6 +83,14 @@ def test_a_walk_stops_at_its_limit_and_says_so(broker: FileBroker) -> None:
     walk = broker.walk(".", limit=1)
     assert len(walk.files) == 1
     assert not walk.complete
+
+
+def test_a_walk_looks_at_so_many_entries_and_no_more(
+    broker: FileBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "MAX_SEEN", 10)
+    walk = broker.walk(".", glob="**/*.json")
+    assert (walk.files, walk.complete) == ((), False)
 
 
 def test_a_walk_over_a_file_is_that_file(broker: FileBroker) -> None:

@@ -39,6 +39,8 @@ MAX_TREE = 100_000
 """Entries that one move or removal takes at most."""
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+MAX_SEEN = 500_000
+"""Entries that one walk looks at; one that ends there is not complete."""
 _UNSPEAKABLE = re.compile(r"[*?\[\]{}\\~:]")
 _READ_HINT = f"read it in parts of at most {MAX_READ} bytes, with `offset` and `limit`"
 
@@ -116,7 +118,9 @@ class FileBroker:
         files: builtins.list[FileStat] = []
         skipped: Counter[str] = Counter()
         descent = Descent(self._opener, self._root, relative)
-        for name, state in descent:
+        for seen, (name, state) in enumerate(descent):
+            if seen == MAX_SEEN:
+                return Walk(tuple(files), dict(skipped), complete=False)
             reason = self._skip(name, state, skip_folders)
             if reason:
                 skipped[reason] += 1
