@@ -38,7 +38,8 @@ from packhost.server.mcp import GovernedServer, build_server
 from packhost.store.lock import HostLock
 from packhost.store.ops import approvals, executions
 from packhost.store.sqlite import STORE_NAME, SqliteStore
-from packhost.transports.socket import Peer, call_control, socket_server
+from packhost.transports.holder import call_control
+from packhost.transports.socket import Peer, socket_server
 from packhost.workspace.root import Root, find_root
 from packhost.workspace.workspace import Workspace
 

@@ -25,14 +25,14 @@ def nearest_path(value: str, access: Access, layers: Sequence[Layer], files: Fil
 
 
 def _folders(access: Access, layers: Sequence[Layer]) -> list[str]:
-    """The literal folders that the layers' globs start with, the longest first."""
+    """The literal folders that the globs start with: dot-folders last, the longest first."""
     found = {
         "/".join(_literal(scope.glob.split("/")[:-1]))
         for layer in layers
         for scope in layer.scopes
         if isinstance(scope, PathScope) and scope.access == access
     }
-    return sorted(found, key=lambda folder: (-len(folder), folder))
+    return sorted(found, key=lambda folder: (folder.startswith("."), -len(folder), folder))
 
 
 def _literal(segments: Sequence[str]) -> list[str]:
