@@ -126,9 +126,11 @@ class Lab:
             services=lambda: self.services,  # type: ignore[arg-type, return-value]
         )
         plugins = build_plugins([packhost_packs.agent_runtime])
-        drivers = {driver.name: driver for group in plugins.hook.packhost_run_drivers() for driver in group}
+        self.drivers = {
+            driver.name: driver for group in plugins.hook.packhost_run_drivers() for driver in group
+        }
         self.runs = Runs(
-            store, self.gate, owner=owner, drivers=drivers, tasks=tasks, configuration=self.configuration
+            store, self.gate, owner=owner, drivers=self.drivers, tasks=tasks, configuration=self.configuration
         )
         self.services = SimpleNamespace(
             runs=self.runs, sessions=self.gate.sessions, approvals=self.gate.approvals
@@ -192,20 +194,21 @@ class Lab:
         asker: Any = None,
         client: str = "editor",
         principal: str = "ann",
+        progress: Any = None,
     ) -> Outcome:
         """One direct call of a client, in that client's own session."""
         session = await self.gate.sessions.enter(f"s-{client}", principal, client)
         name = tool if ":" in tool else f"agent-runtime:{tool}"
-        return await self.gate.call(
-            CallRequest(name, arguments or {}, Caller(principal, client, session)), asker
-        )
+        caller = Caller(principal, client, session)
+        return await self.gate.call(CallRequest(name, arguments or {}, caller, progress), asker)
 
-    async def turn(self, *, asker: Any = None, client: str = "editor", **arguments: Any) -> Outcome:
+    async def turn(
+        self, *, asker: Any = None, client: str = "editor", progress: Any = None, **arguments: Any
+    ) -> Outcome:
         """`execute-turn` with one message."""
         messages = [{"role": "user", "content": "begin"}]
-        return await self.call(
-            "execute-turn", {"messages": messages, **arguments}, asker=asker, client=client
-        )
+        arguments = {"messages": messages, **arguments}
+        return await self.call("execute-turn", arguments, asker=asker, client=client, progress=progress)
 
     async def background(self, **arguments: Any) -> str:
         """A run that goes on in the background; its id."""

@@ -11,6 +11,7 @@ import pytest
 
 from packhost.errors import ConfigInvalid
 from packhost.executions.connections import HostConnection, named_together
+from packhost.store.ops import events
 
 pytestmark = pytest.mark.anyio
 
@@ -179,6 +180,4 @@ def test_what_is_no_base_url_is_refused(url: str) -> None:
 
 
 def _events(lab: Any) -> Any:
-    from packhost.store.ops import events
-
     return lab.store.read(events.page, 0, None, 1000)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 
 from packhost.errors import PackhostError
+from packhost.executions.request import Request, request_of
+from packhost.kinds.context import CallContext, RunResult
+from packhost.rules.scopes import Layer, parse_scope
+from packhost.store.ops import sessions
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +51,76 @@ async def test_a_background_run_outlives_the_call_that_started_it(
     slow.go_on.set()
     row = await lab.until(outcome.value["run_id"], "completed")
     assert row.outcome == "completed"
+
+
+async def test_whoever_waits_is_told_what_goes_on_and_the_progress_only_grows(lab: Any) -> None:
+    async def noisy(context: CallContext, arguments: dict[str, Any]) -> Any:
+        await context.report_progress(90, 100, "nearly")
+        return 1
+
+    told: list[tuple[float, str | None]] = []
+
+    async def progress(value: float, total: float | None, message: str | None) -> None:
+        told.append((value, message))
+
+    lab.tool("note", noisy)
+    lab.script(calls("a"), DONE)
+    await lab.turn(loop=True, progress=progress)
+    assert [value for value, _ in told] == [1, 2, 3, 4]
+    assert [message for _, message in told][1:3] == ["turn 1: `lab:note`", "nearly"]
+
+
+async def test_hidden_parameters_are_not_shown_to_a_model(lab: Any) -> None:
+    schema = {"type": "object", "properties": {"a": {}, "tenant": {}}, "required": ["a", "tenant"]}
+    lab.tool("note", input_schema=schema, hidden_parameters=("tenant",))
+    offered: list[Any] = []
+
+    class Peeking:
+        name = "peek:run"
+
+        async def drive(self, run: Any) -> RunResult:
+            offered.extend(run.offered(["lab:no*"]))
+            return RunResult("completed", {})
+
+    lab.drivers["peek:run"] = Peeking()
+    lab.tool("start", _starter(lab, "peek:run"))
+    await lab.call("lab:start")
+    await lab.until(lab.run_ids()[0], "completed")
+    assert [tool.name for tool in offered] == ["lab_note"]
+    assert offered[0].input_schema == {"type": "object", "properties": {"a": {}}, "required": ["a"]}
+
+
+async def test_a_driver_that_breaks_ends_its_run_and_not_the_host(lab: Any) -> None:
+    class Broken:
+        name = "broken:run"
+
+        async def drive(self, run: Any) -> RunResult:
+            raise ZeroDivisionError("by zero")
+
+    lab.drivers["broken:run"] = Broken()
+    lab.tool("start", _starter(lab, "broken:run"))
+    await lab.call("lab:start")
+    row = await lab.until(lab.run_ids()[0], "failed")
+    assert (row.outcome, "by zero" in row.result_json) == ("error", True)
+    lab.script(DONE)
+    assert (await lab.turn()).value["outcome"] == "completed"
+
+
+async def test_a_runs_narrowing_holds_after_an_interruption(lab: Any, building: Any) -> None:
+    narrow = Layer("subagent", (parse_scope("path read docs/**"), parse_scope("tool lab:*")))
+    request = Request({"messages": []}, True, (narrow,))
+    assert request_of(SimpleNamespace(spec_json=request.as_text())) == request  # type: ignore[arg-type]
+
+
+async def test_time_in_which_a_person_is_asked_is_counted_apart(lab: Any) -> None:
+    lab.rule("ask", "lab:note")
+    lab.script(calls("a"), DONE)
+    run_id = await lab.background(limits={"wall_clock": 0.3})
+    await lab.when(run_id, lambda row: row.waiting_on is not None)
+    with anyio.move_on_after(0.4):
+        await anyio.sleep_forever()
+    await lab.gate.decide(lab.pending()[0].id, "approve", by="ann", channel="cli")
+    assert (await lab.until(run_id, "completed")).outcome == "completed"
 
 
 async def test_history_is_the_sessions_and_goes_on_in_the_next_run(lab: Any) -> None:
@@ -394,7 +469,12 @@ async def test_a_script_file_lies_under_agent_runtime_and_nowhere_else(lab: Any,
     assert (inside.value["text"], outside.code) == ("from a file", "SCOPE_DENIED")
 
 
-def _history(lab: Any, session_id: str) -> Any:
-    from packhost.store.ops import sessions
+def _starter(lab: Any, driver: str) -> Any:
+    async def start(context: CallContext, arguments: dict[str, Any]) -> Any:
+        return await lab.runs.start(driver, {}, context=context, session_id=None, background=True)
 
+    return start
+
+
+def _history(lab: Any, session_id: str) -> Any:
     return lab.store.read(sessions.history, session_id)

@@ -32,8 +32,19 @@ class Active:
     aborting: bool = False
     reason: str = ""
     waited: float = 0.0
+    told: int = 0
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
+
+    async def tell(self, message: str | None) -> None:
+        """Tell whoever waits what goes on; the count of what was told is the progress, which only grows."""
+        if self.report is not None and message:
+            self.told += 1
+            await self.report(self.told, None, message)
+
+    async def tell_of_call(self, progress: float, total: float | None, message: str | None) -> None:
+        """Pass on what a tool of the run says; its figures are its own and are left out."""
+        await self.tell(message)
 
     def abort(self, reason: str) -> None:
         """End the run at its next await, wherever it is."""

@@ -6,10 +6,13 @@ the provider sent, once.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import anyio.to_thread
 
 from packhost.errors import ConfigInvalid, PackhostError, ToolFailed
 
@@ -74,6 +77,8 @@ class HostConnection:
         self._key = key
         self._header = header
         self._scheme = scheme
+        self._secure = parts.scheme == "https"
+        self._tls: ssl.SSLContext | None = None
 
     @asynccontextmanager
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[Received]:
@@ -86,7 +91,9 @@ class HostConnection:
 
         sent = {**headers, "accept-encoding": "identity", **self._authorisation()}
         timeout = httpx2.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT, write=WRITE_TIMEOUT)
-        async with httpx2.AsyncClient(follow_redirects=False, trust_env=False, timeout=timeout) as client:
+        async with httpx2.AsyncClient(
+            follow_redirects=False, trust_env=False, timeout=timeout, verify=await self._context()
+        ) as client:
             request = client.build_request("POST", f"{self._base}{path}", content=body, headers=sent)
             try:
                 response = await client.send(request, stream=True)
@@ -100,6 +107,17 @@ class HostConnection:
                 yield Received(response)
             finally:
                 await response.aclose()
+
+    async def _context(self) -> ssl.SSLContext:
+        """Loading the certificates takes 100 ms: once a connection, in a thread, and only for `https`."""
+        import httpx2  # ~100 ms, and only runs of turns need it
+
+        if self._tls is None:
+            if self._secure:
+                self._tls = await anyio.to_thread.run_sync(lambda: httpx2.create_ssl_context(trust_env=False))
+            else:
+                self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody
+        return self._tls
 
     def _authorisation(self) -> dict[str, str]:
         if self._key is None:

@@ -129,7 +129,7 @@ class Handle:
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
         """One governed call in this run; a refusal is an outcome, not an exception."""
         asker = RunAsker(self._active, self._store, self._owner)
-        request = CallRequest(name, arguments, self._caller(), self._active.report, tool_use_id)
+        request = CallRequest(name, arguments, self._caller(), self._active.tell_of_call, tool_use_id)
         outcome = await self._gate.call(request, asker)
         await asker.close()
         return rendered(outcome)
@@ -163,10 +163,9 @@ class Handle:
         if waiting is not None:
             await waiting
 
-    async def report_progress(self, progress: float, total: float | None, message: str) -> None:
-        """Tell whoever waits for the run how far it is."""
-        if self._active.report is not None:
-            await self._active.report(progress, total, message)
+    async def report_progress(self, message: str) -> None:
+        """Tell whoever waits for the run what goes on."""
+        await self._active.tell(message)
 
     def _caller(self) -> Caller:
         row, active = self._row, self._active

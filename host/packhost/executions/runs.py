@@ -206,6 +206,8 @@ class Runs:
             active.abort(reason)
             with anyio.move_on_after(_STOP_WAIT):
                 await active.done.wait()
+        if self._store.read(ops.status, run_id) == "paused":  # it paused at the very moment
+            await self._store.write(ops.abort, run_id, by, reason)
         return self._view(run_id)
 
     def _launch(self, run_id: str, epoch: int, starter: str, background: bool) -> None:

@@ -166,8 +166,8 @@ class RunHandle(Protocol):
     async def emit(self, type: str, data: Mapping[str, Any]) -> None:
         """Record an event of this run."""
 
-    async def report_progress(self, progress: float, total: float | None, message: str) -> None:
-        """Tell whoever waits for the run how far it is."""
+    async def report_progress(self, message: str) -> None:
+        """Tell whoever waits for the run what goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ class _Loop:
         """One provider request and its reply, held to the contract; raises `TurnFault`."""
         ledger, turn = self._ledger, self._ledger.turns + 1
         await self._run.emit("turn.started", {"turn": turn, "model": self._chosen.name})
-        await self._run.report_progress(turn - 1, None, f"turn {turn}: asking `{self._chosen.name}`")
+        await self._run.report_progress(f"turn {turn}: asking `{self._chosen.name}`")
         request = TurnRequest(
             model=str(self._chosen.profile.get("model", "")),
             system=self._chosen.agent.get("system"),
@@ -241,9 +241,7 @@ class _Loop:
             said = f" Did you mean {', '.join(f'`{one}`' for one in near)}?" if near else ""
             text = f"TOOL_NOT_FOUND: no tool `{call['name']}` is on offer in this run.{said}"
             return ToolOutcome(False, text, code="TOOL_NOT_FOUND")
-        await self._run.report_progress(
-            self._ledger.turns, None, f"turn {self._ledger.turns}: `{tool.canonical}`"
-        )
+        await self._run.report_progress(f"turn {self._ledger.turns}: `{tool.canonical}`")
         return await self._run.call_tool(tool.name, call["input"], tool_use_id=call["id"])
 
     def _find(self, name: str) -> OfferedTool | None:

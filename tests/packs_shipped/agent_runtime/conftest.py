@@ -103,7 +103,7 @@ class MemoryRun:
     async def emit(self, type: str, data: Mapping[str, Any]) -> None:
         self.events.append((type, dict(data)))
 
-    async def report_progress(self, progress: float, total: float | None, message: str) -> None:
+    async def report_progress(self, message: str) -> None:
         assert message
 
     def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Any:

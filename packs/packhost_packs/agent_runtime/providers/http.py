@@ -28,7 +28,7 @@ class MessagesProvider:
                 status, received = await self._exchange(body)
         except TimeoutError:
             message = f"the provider gave no whole reply within {self.timeout:g} seconds"
-            raise TurnFault("provider_error", "BUDGET_WALL_CLOCK", message) from None
+            raise TurnFault("provider_error", "TERMINAL_MISSING", message) from None
         return messages.parse_reply(status, received)
 
     async def _exchange(self, body: bytes) -> tuple[int, bytes]:
