@@ -1,4 +1,4 @@
-"""Landlock by system call: what a process and its descendants may reach in the file system, by TCP and by signal.
+"""Landlock by system call: which files, TCP ports and processes a process and its descendants may reach.
 
 Everything that the running kernel can refuse is refused, and each ruleset then grants paths. Rulesets are
 stacked: a use has to lie inside every one, and the kernel does the intersecting. What no rule can say
@@ -20,6 +20,10 @@ from typing import Final
 
 MAX_LAYERS: Final = 16
 """Rulesets that the kernel stacks at most."""
+HANDLES_TRUNCATE: Final = 3
+"""The first ABI that can refuse to shorten a file."""
+SCOPES: Final = 6
+"""The first ABI that keeps signals and abstract sockets inside."""
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
