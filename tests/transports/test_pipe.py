@@ -7,7 +7,7 @@ import threading
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packhost.transports.pipe import OVERLONG, LineSink, LineSource
@@ -45,6 +45,7 @@ async def test_lines_come_whole_and_bounded(pipe, pieces, expected) -> None:
     assert await everything(source) == expected
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.binary(min_size=1, max_size=20).map(lambda b: b.replace(b"\n", b"n").replace(b"\r", b"r")))
 )

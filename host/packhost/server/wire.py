@@ -14,7 +14,7 @@ from packhost.kinds.base import Tool
 EVENT_LIMIT: Final = 1024 * 1024 - 16 * 1024
 """Bytes of a result that fit one server-sent event as clients take it, with room for its envelope."""
 _PREVIEW: Final = 2000
-_WORST: Final = 16
+_WORST: Final = 32
 """Bytes of one character on the wire, at worst: escaped in the text and in the structured form."""
 
 

@@ -87,7 +87,7 @@ class Door:
     def __init__(self, app: ASGIApp, security: TransportSecuritySettings) -> None:
         self._app = app
         self._security = TransportSecurityMiddleware(security)
-        self._open: dict[anyio.CancelScope, bool] = {}
+        self._open: dict[anyio.Event, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -102,12 +102,13 @@ class Door:
         await self._pass(scope, receive, send)
 
     def cut(self, *, streams: bool = False) -> None:
-        """End every open request, or those alone that only listen."""
-        for request, listens in list(self._open.items()):
+        """End every open request, or those alone that only listen, as if its client had left."""
+        for left, listens in list(self._open.items()):
             if listens or not streams:
-                request.cancel()
+                left.set()
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        left = anyio.Event()
         started = finished = False
 
         async def watched(message: Message) -> None:
@@ -116,17 +117,31 @@ class Door:
             finished = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
-        with anyio.CancelScope() as request:
-            self._open[request] = scope["method"] == "GET"
-            try:
-                await self._app(scope, receive, watched)
-            finally:
-                del self._open[request]
-        if request.cancelled_caught and not finished:
+        self._open[left] = scope["method"] == "GET"
+        try:
+            await self._app(scope, lambda: _receive_unless(left, receive), watched)
+        finally:
+            del self._open[left]
+        if left.is_set() and not finished:
             if started:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             else:
                 await JSONResponse({"error": "stopping"}, status_code=503)(scope, receive, send)
+
+
+async def _receive_unless(left: anyio.Event, receive: Receive) -> Message:
+    message: Message = {"type": "http.disconnect"}
+    async with anyio.create_task_group() as tasks:
+
+        async def from_client() -> None:
+            nonlocal message
+            message = await receive()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(from_client)
+        await left.wait()
+        tasks.cancel_scope.cancel()
+    return message
 
 
 def _stranger(scope: Scope) -> Response | None:

@@ -109,6 +109,8 @@ def as_message(data: object) -> types.JSONRPCMessage | None:
     """
     if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
         return None
+    if ("method" in data) + ("result" in data) + ("error" in data) != 1:
+        return None
     has_id = "id" in data
     id = data.get("id")
     if has_id and (isinstance(id, bool) or not isinstance(id, str | int)):

@@ -1,0 +1,64 @@
+"""What came of a call, as MCP says it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packhost.errors import Place
+from packhost.gate.types import Completed, Refusal
+from packhost.server.wire import EVENT_LIMIT, completed, refused
+from packhost.transports.jsonrpc import to_json
+
+
+def done(value: object) -> Completed:
+    return Completed(value, json.dumps(value, ensure_ascii=False), "call_1", "run_1", "host")
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "structured"),
+    [
+        ({"a": "ü"}, '{"a": "ü"}', {"a": "ü"}),
+        ("plain", "plain", None),
+        ([1, 2], "[1, 2]", None),
+        (None, "null", None),
+        (True, "true", None),
+        ({"a": ["\ud800x"]}, '{"a": ["\\\\ud800x"]}', {"a": ["\\ud800x"]}),
+        ("\udfff😀", "\\udfff😀", None),
+    ],
+)
+def test_a_value_is_text_and_an_object_is_structured_too(value, text, structured) -> None:
+    result = completed(done(value), None, None)
+    assert (result.content[0].text, result.structured_content) == (text, structured)
+
+
+def test_a_refusal_with_anything_in_it_can_be_sent() -> None:
+    result = refused(Refusal("POLICY_DENIED", "no \ud800", hint="ask", rule=Place("packhost.yaml", 3)))
+    assert to_json(result.model_dump(mode="json"))
+    assert json.loads(result.content[0].text.split("\n", 1)[1])["rule"] == "packhost.yaml:3"
+
+
+@settings(deadline=None)
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=20,
+    ),
+    st.integers(min_value=0, max_value=3000),
+)
+def test_a_bounded_result_fits_its_event_or_says_why_not(value, repeat) -> None:
+    result = completed(done([value] * repeat), None, 20_000)
+    if "packhost/refusal" not in result.meta:
+        assert len(json.dumps(result.model_dump(mode="json", exclude_none=True))) < 21_000
+
+
+@pytest.mark.parametrize("character", ["x", '"', "\\", "\x01", "ü", "😀"])
+@pytest.mark.parametrize("size", [50_000, 200_000, 400_000, 2_000_000])
+def test_no_character_makes_an_event_too_large(character, size) -> None:
+    result = completed(done({"data": character * size}), None, EVENT_LIMIT)
+    whole = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert len(json.dumps({"jsonrpc": "2.0", "id": 1, "result": whole})) < 1024 * 1024
