@@ -55,15 +55,8 @@ def as_mcp(tool: Tool) -> types.Tool:
             "packhost/permission": spec.permission,
             "packhost/required_approvals": list(spec.required_approvals),
             "packhost/required_scopes": list(spec.required_scopes),
-            **_size(spec.config),
         },
     )
-
-
-def _size(config: Mapping[str, Any]) -> dict[str, Any]:
-    # Claude Code cuts a result at 25,000 tokens unless the tool says that its results are worth more.
-    size = config.get("max_result_chars")
-    return {"anthropic/maxResultSizeChars": size} if isinstance(size, int) else {}
 
 
 OWN: Final = (

@@ -89,7 +89,7 @@ async def connect(path: Path, mode: Mode) -> Wire:
     return wire
 
 
-async def call_control(path: Path, op: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+async def call_control(path: Path, op: str, params: dict[str, Any] | None = None) -> Any:
     """One operation on the running host; raises `PackhostError` as the host did."""
     wire = await connect(path, "control")
     try:
@@ -104,8 +104,7 @@ async def call_control(path: Path, op: str, params: dict[str, Any] | None = None
         )
     error = answer.get("error")
     if error is None:
-        result = answer.get("result")
-        return result if isinstance(result, dict) else {}
+        return answer.get("result")
     code = error.get("code")
     place = error.get("place")
     raise PackhostError(

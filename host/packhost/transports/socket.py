@@ -41,8 +41,8 @@ class Peer:
     uid: int
 
 
-Control = Callable[[str, dict[str, Any], Peer], Awaitable[dict[str, Any]]]
-"""Carries out an operation; raises `PackhostError`."""
+Control = Callable[[str, dict[str, Any], Peer], Awaitable[Any]]
+"""Carries out an operation; its JSON result. Raises `PackhostError`."""
 
 
 def peer_of(connection: socket.socket) -> Peer:
