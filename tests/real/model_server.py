@@ -23,7 +23,9 @@ def serve(model: str, port: int) -> xllamacpp.Server:
     settings.ui = False
     settings.n_ctx = 4096
     settings.n_parallel = 1
-    settings.cpuparams.n_threads = 2
+    # Threads of llama.cpp wait for each other by spinning, so two crawl on a machine with other work.
+    settings.cpuparams.n_threads = 1
+    settings.cpuparams_batch.n_threads = 1
     settings.sampling.temp = 0.0
     settings.sampling.seed = 7
     settings.use_jinja = True
