@@ -130,7 +130,13 @@ class Lab:
             driver.name: driver for group in plugins.hook.packhost_run_drivers() for driver in group
         }
         self.runs = Runs(
-            store, self.gate, owner=owner, drivers=self.drivers, tasks=tasks, configuration=self.configuration
+            store,
+            self.gate,
+            owner=owner,
+            drivers=self.drivers,
+            tasks=tasks,
+            configuration=self.configuration,
+            lease=0.3,
         )
         self.services = SimpleNamespace(
             runs=self.runs, sessions=self.gate.sessions, approvals=self.gate.approvals

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from packhost.errors import PackhostError
+from packhost.executions import ops
 from packhost.executions.request import Request, request_of
 from packhost.kinds.context import CallContext, RunResult
 from packhost.rules.scopes import Layer, parse_scope
@@ -262,6 +264,43 @@ async def test_of_two_resumptions_one_wins(lab: Any, hanging: Callable[..., Any]
     await lab.until(run_id, "completed")
     ended = await lab.call("resume_workflow", {"run_id": run_id})
     assert ended.code == "RESUME_STATE_CHANGED"
+
+
+async def test_an_abort_that_another_process_asked_for_is_taken_at_the_next_safe_point(
+    lab: Any, hanging: Callable[..., Any]
+) -> None:
+    slow = hanging()
+    lab.tool("note", slow)
+    lab.script(calls("a", "b"), DONE)
+    run_id = await lab.background()
+    with anyio.fail_after(5):
+        await slow.started.wait()
+    await lab.store.write(ops.abort, run_id, "person:ann", "from elsewhere")
+    slow.go_on.set()
+    row = await lab.until(run_id, "aborted")
+    assert (row.outcome, row.reason, slow.times) == ("cancelled", "from elsewhere", 1)
+
+
+async def test_a_run_that_lives_on_keeps_its_lease(lab: Any, hanging: Callable[..., Any]) -> None:
+    slow = hanging()
+    lab.tool("note", slow)
+    lab.script(calls("a"), DONE)
+    run_id = await lab.background()
+    until = lab.row(run_id).lease_until
+    with anyio.fail_after(5):
+        while lab.row(run_id).lease_until <= until:
+            await anyio.lowlevel.checkpoint()
+    assert lab.row(run_id).status == "running"
+
+
+async def test_a_single_call_is_no_run_to_steer(lab: Any, person: Callable[..., Any]) -> None:
+    made = await lab.call("lab:look")
+    await lab.store.flush()
+    codes = [
+        (await lab.call(tool, {"run_id": made.run_id}, asker=person())).code
+        for tool in ("pause_turn", "resume_workflow", "abort_turn")
+    ]
+    assert codes == ["RESUME_STATE_CHANGED"] * 3
 
 
 async def test_an_unknown_run_and_another_principals_are_not_found(lab: Any) -> None:

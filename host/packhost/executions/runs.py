@@ -26,7 +26,7 @@ from packhost.kinds.context import CallContext, RunDriver, RunResult, RunStopped
 from packhost.names import new_id
 from packhost.store.base import Store
 from packhost.store.ops import executions
-from packhost.store.rows import EndStatus, ExecutionRow, NewExecution
+from packhost.store.rows import DIRECT, EndStatus, ExecutionRow, NewExecution
 
 log = logging.getLogger("packhost.runs")
 LEASE = 60.0
@@ -51,6 +51,7 @@ class Runs:
         drivers: Mapping[str, RunDriver],
         tasks: anyio.abc.TaskGroup,
         configuration: Callable[[], Configuration],
+        lease: float = LEASE,
     ) -> None:
         self._store = store
         self._gate = gate
@@ -58,6 +59,7 @@ class Runs:
         self._drivers = drivers
         self._tasks = tasks
         self._configuration = configuration
+        self._lease = lease
         self._active: dict[str, Active] = {}
 
     async def start_up(self) -> None:
@@ -103,7 +105,7 @@ class Runs:
             spec_json=Request(spec, background, narrowing).as_text(),
         )
         with anyio.CancelScope(shield=True):
-            epoch = await self._store.write(ops.begin, new, self._owner, LEASE)
+            epoch = await self._store.write(ops.begin, new, self._owner, self._lease)
             self._launch(new.id, epoch, context.call_id, background)
         return new.id
 
@@ -190,14 +192,14 @@ class Runs:
         return self._view(run_id)
 
     async def _resume(self, row: ExecutionRow, starter: str) -> RunView:
-        if row.kind in self._drivers:
-            background = request_of(row).background or starter.startswith(ops.PERSON)
-            with anyio.CancelScope(shield=True):
-                epoch = await self._store.write(executions.claim, row.id, self._owner, LEASE, row.epoch)
-                self._launch(row.id, epoch, starter, background)
-            return self._view(row.id)
+        if row.kind == DIRECT:
+            raise self._store.read(executions.conflict, row.id)
         self._driver(row.kind)
-        raise self._store.read(executions.conflict, row.id)
+        background = request_of(row).background or starter.startswith(ops.PERSON)
+        with anyio.CancelScope(shield=True):
+            epoch = await self._store.write(executions.claim, row.id, self._owner, self._lease, row.epoch)
+            self._launch(row.id, epoch, starter, background)
+        return self._view(row.id)
 
     async def _abort(self, run_id: str, by: str, reason: str) -> RunView:
         await self._store.write(ops.abort, run_id, by, reason)
@@ -270,10 +272,10 @@ class Runs:
 
     async def _keep_leases(self) -> None:
         while True:
-            await anyio.sleep(LEASE / 3)
+            await anyio.sleep(self._lease / 3)
             if self._active:
                 try:
-                    await self._store.write(executions.renew, self._owner, LEASE)
+                    await self._store.write(executions.renew, self._owner, self._lease)
                 except PackhostError as error:
                     log.warning("the leases of runs could not be renewed: %s", error.message)
 

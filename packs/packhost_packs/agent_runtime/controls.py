@@ -61,8 +61,9 @@ async def approve_inflight(context: CallContext, arguments: Mapping[str, Any]) -
 
 
 def _standing(view: RunView) -> dict[str, Any]:
+    told = {"waiting_on": view.waiting_on, "reason": view.reason}
     standing = {"run_id": view.id, "session_id": view.session_id, "status": view.status}
-    return {**standing, "reason": view.reason} if view.reason else standing
+    return {**standing, **{name: value for name, value in told.items() if value}}
 
 
 def _session(view: SessionView) -> dict[str, Any]:
