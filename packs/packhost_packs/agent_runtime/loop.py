@@ -186,7 +186,7 @@ class _Loop:
             return ended
         if reply.verdict == "final":
             ended = self._end("completed")
-            if reply.blocks:
+            if reply.text.strip():  # an empty message cannot be sent back
                 await self._append([reply.message()])
             return ended
         if not self._run.spec["loop"]:

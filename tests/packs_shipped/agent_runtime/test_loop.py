@@ -106,6 +106,8 @@ async def test_a_saved_agents_tools_can_only_be_narrowed(memory_run: Callable[..
         (calls("a", text="half", stop_reason="max_tokens"), "incomplete", 2),
         (calls("a", stop_reason="refusal"), "refused", 1),
         ({"text": "no", "stop_reason": "refusal"}, "refused", 2),
+        ({"text": " "}, "completed", 1),
+        ({}, "completed", 1),
         (calls("a", stop_reason="end_turn"), "protocol_error", 1),
         ({"text": "I am done. TASK COMPLETE", "stop_reason": "tool_use"}, "protocol_error", 1),
         ({"text": "x", "stop_reason": "novel"}, "protocol_error", 1),
