@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from packhost.cli.terminal import Terminal, Verdict
 from packhost.control.base import Control
-from packhost.errors import Conflict, PackhostError
+from packhost.errors import PackhostError
 
 LOOK_EVERY = 0.3
 """Seconds between two looks at what waits or runs."""
+_SETTLED: Final = ("APPROVAL_DENIED", "APPROVAL_EXPIRED", "RESUME_STATE_CHANGED")
+"""What a host says of an answer that comes too late."""
 
 
-async def decide(control: Control, approval: str, verdict: Verdict, reason: str = "") -> None:
-    """Record the answer; one that was given elsewhere meanwhile stands."""
-    params = {"id": approval, "verdict": verdict, "channel": "cli", "reason": reason}
+async def decide(control: Control, approval: str, verdict: Verdict) -> dict[str, Any]:
+    """Record the answer; the approval as it then stands: an answer given elsewhere meanwhile holds."""
+    params = {"id": approval, "verdict": verdict, "channel": "cli"}
     try:
-        await control.request("approvals.decide", params)
+        decided: dict[str, Any] = await control.request("approvals.decide", params)
     except PackhostError as error:
-        if error.code != Conflict.code:
+        if error.code not in _SETTLED:
             raise
+        decided = await control.request("approvals.show", {"id": approval})
+    return decided
 
 
 async def answer_nested(control: Control, ours: Callable[[dict[str, Any]], bool]) -> None:

@@ -19,7 +19,7 @@ from packhost.cli.asking import answer_nested, decide
 from packhost.cli.host import with_control
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import pretty, print_json
-from packhost.cli.run import OK, exit_status
+from packhost.cli.run import FAILED, OK, exit_status
 from packhost.cli.terminal import Terminal, Verdict, person_at_hand
 from packhost.control.base import Control
 from packhost.control.tools import CLI_CLIENT
@@ -101,9 +101,9 @@ def _call(workspace: Path | None, params: dict[str, Any]) -> dict[str, Any]:
             verdict = terminal.decide(shown["prompt"])
         if verdict is None:
             return outcome
-        with_control(workspace, _decide(approval, verdict))
-        if verdict == "deny":
-            return {"status": "refused", "refusal": _denied(shown)}
+        decided = with_control(workspace, _decide(approval, verdict))
+        if decided["status"] == "denied":
+            return {"status": "refused", "refusal": _denied(decided)}
         outcome = with_control(workspace, lambda control: _attempt(control, params, ask))
         approval = _wanted(outcome)
     return outcome
@@ -119,14 +119,14 @@ def _show(approval: str) -> Callable[[Control], Awaitable[Any]]:
     return lambda control: control.request("approvals.show", {"id": approval})
 
 
-def _decide(approval: str, verdict: Verdict) -> Callable[[Control], Awaitable[None]]:
+def _decide(approval: str, verdict: Verdict) -> Callable[[Control], Awaitable[dict[str, Any]]]:
     return lambda control: decide(control, approval, verdict)
 
 
 def _denied(approval: dict[str, Any]) -> dict[str, Any]:
     return {
         "code": "APPROVAL_DENIED",
-        "message": f"you rejected this call to `{approval['tool']}`",
+        "message": f"`{approval['decided_by']}` rejected this call to `{approval['tool']}`",
         "next": "nothing was run",
         "approval_id": approval["id"],
     }
@@ -166,4 +166,8 @@ def _say_refusal(refusal: dict[str, Any]) -> None:
 
 
 def _status(outcome: dict[str, Any]) -> int:
-    return OK if outcome["status"] == "completed" else exit_status(outcome["refusal"]["code"])
+    if outcome["status"] == "completed":
+        return OK
+    code = outcome["refusal"]["code"]
+    # Said by a tool that ran: what it looked for is not there. A missing tool has a code of its own.
+    return FAILED if code == "NOT_FOUND" else exit_status(code)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import anyio
 
 from packhost.app import open_control
+from packhost.cli.run import innermost
 from packhost.control.base import Control
 
 Result = TypeVar("Result")
@@ -21,7 +22,10 @@ def with_control(workspace: Path | None, work: Callable[[Control], Awaitable[Res
         async with open_control(workspace) as control:
             return await work(control)
 
-    return anyio.run(inside)
+    try:
+        return anyio.run(inside)
+    except BaseExceptionGroup as group:
+        raise innermost(group) from None
 
 
 def request(workspace: Path | None, op: str, **params: Any) -> Any:

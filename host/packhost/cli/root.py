@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from packhost.names import nearest
+
 EPILOG = """\b
 Exit codes: 0 ok · 1 the tool failed · 2 usage or configuration · 3 refused · 4 approval required
 """
@@ -46,6 +48,16 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"packhost.cli.{COMMANDS[cmd_name][0]}")
         found: click.Command = module.command
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant; an unknown word names the nearest one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = nearest(args[0], COMMANDS, 1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            ctx.fail(f"there is no command `{args[0]}`{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands of the help, from their lines alone."""

@@ -1,0 +1,83 @@
+"""Consent: shown first, answered at a terminal, refused in an agent's shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WIDER = "  - path write docs/**\n"
+
+
+def widen(workspace: Path) -> None:
+    file = workspace / "packhost.yaml"
+    file.write_text(file.read_text().replace("bound:\n", f"bound:\n{WIDER}"))
+
+
+def verdict(packhost: Callable[..., Any]) -> str:
+    arguments = '{"path": "docs/a", "content": ""}'
+    return str(packhost("explain", "workspace:write_file", arguments, "--json").json["verdict"])
+
+
+def test_a_person_sees_what_becomes_possible_and_accepts_it(
+    workspace: Path, packhost: Callable[..., Any], person: Callable[..., Any]
+) -> None:
+    widen(workspace)
+    assert verdict(packhost) == "refuse"
+    someone = person(("Accept this? [y/N]", "y\n"))
+    ran = packhost("accept", "--json")
+    assert ran.json["accepted"] is True
+    assert "path write docs/**" in someone.seen
+    assert verdict(packhost) == "ask"
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\n", "yess\n", "\x04"])
+def test_anything_but_a_yes_accepts_nothing(
+    typed: str, workspace: Path, packhost: Callable[..., Any], person: Callable[..., Any]
+) -> None:
+    widen(workspace)
+    person(("Accept this? [y/N]", typed))
+    ran = packhost("accept", "--json")
+    assert (ran.status, ran.json["accepted"]) == (3, False)
+    assert verdict(packhost) == "refuse"
+
+
+def test_without_a_terminal_nothing_is_accepted(workspace: Path, packhost: Callable[..., Any]) -> None:
+    widen(workspace)
+    assert packhost("accept").status == 2
+    assert verdict(packhost) == "refuse"
+
+
+@pytest.mark.parametrize("name", ["CLAUDECODE", "CURSOR_AGENT"])
+def test_an_agents_shell_accepts_nothing_and_is_told_that_this_is_no_lock(
+    name: str, workspace: Path, packhost: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widen(workspace)
+    monkeypatch.setenv(name, "1")
+    ran = packhost("accept", "--yes")
+    assert ran.status == 3
+    assert "speed bump" in ran.err
+    assert "--yes" not in ran.err
+    assert verdict(packhost) == "refuse"
+
+
+def test_the_option_for_scripts_is_named_in_no_help(packhost: Callable[..., Any]) -> None:
+    assert "--yes" not in packhost("accept", "--help").out
+
+
+def test_where_nothing_waits_nobody_is_asked(workspace: Path, packhost: Callable[..., Any]) -> None:
+    ran = packhost("accept")
+    assert ran.status == 0
+    assert "nothing waits" in ran.out
+
+
+def test_a_change_that_brings_code_is_marked_so(
+    workspace: Path, packhost: Callable[..., Any], person: Callable[..., Any]
+) -> None:
+    file = workspace / "packhost.yaml"
+    file.write_text(file.read_text() + "secrets: {KEY: 'cmd:print-key'}\n")
+    someone = person(("Accept this? [y/N]", "n\n"))
+    packhost("accept")
+    assert "CODE  the secret `KEY`" in someone.seen
