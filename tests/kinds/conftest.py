@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ class FakeContext:
     tool: str = "pack:tool"
     call_id: str = "call_1"
     run_id: str = "run_1"
+    layers: tuple[Layer, ...] = ()
     session_id: str = "session"
     principal: str = "somebody"
     client: str = "a client"
@@ -67,10 +68,28 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(params=["confined", "plain"])
+async def kind(root: Path, request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[PythonKind]:
+    """The kind under test, with what the kernel enforces and as on a system that enforces nothing."""
+    found = PythonKind(root, abi=None if request.param == "confined" else 0)
+    yield found
+    await found.close()
+
+
 @pytest.fixture
-def kind(root: Path) -> PythonKind:
-    """The kind under test."""
-    return PythonKind(root)
+async def plain(root: Path, anyio_backend: str) -> AsyncIterator[PythonKind]:
+    """The kind on a system that enforces nothing."""
+    found = PythonKind(root, abi=0)
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+async def confined(root: Path, anyio_backend: str) -> AsyncIterator[PythonKind]:
+    """The kind where the kernel enforces everything."""
+    found = PythonKind(root)
+    yield found
+    await found.close()
 
 
 @pytest.fixture
@@ -78,7 +97,8 @@ def context(root: Path) -> Iterator[FakeContext]:
     """A context whose files are bound to `*.txt`."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     scopes = tuple(parse_scope(line) for line in ("path read *.txt", "path write *.txt"))
-    yield FakeContext(FileBroker(descriptor, [Layer("bound", scopes)]))
+    layers = (Layer("bound", scopes),)
+    yield FakeContext(FileBroker(descriptor, layers), layers=layers)
     os.close(descriptor)
 
 

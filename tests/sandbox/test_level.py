@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packhost.sandbox.level import Enforcement, Requirement, handler_level, satisfies
+from packhost.sandbox.level import Enforcement, Requirement, satisfies
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,3 @@ def test_a_level_is_enough_for_what_is_no_stronger(
 ) -> None:
     assert satisfies(level, require) is enough
 
-
-def test_a_pack_from_elsewhere_is_only_advised() -> None:
-    assert (handler_level(shipped=True), handler_level(shipped=False)) == ("host", "advisory")

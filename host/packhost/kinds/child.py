@@ -7,6 +7,7 @@ the host for, one request at a time. Standard output and error go to the host's 
 
 from __future__ import annotations
 
+import array
 import asyncio
 import base64
 import builtins
@@ -63,6 +64,14 @@ class Channel:
         if "error" in answer:
             raise error_from(answer["error"])
         return answer.get("value")
+
+    def hand_over(self, word: bytes, descriptor: int | None) -> None:
+        """Send one byte and, with it, a descriptor that is then closed here."""
+        numbers = array.array("i", () if descriptor is None else (descriptor,))
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)] if numbers else []
+        self._socket.sendmsg([word], rights)
+        for number in numbers:
+            os.close(number)
 
     def _exactly(self, count: int) -> bytes:
         data = bytearray()
@@ -174,7 +183,8 @@ class _FromSource(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _look_in(folder: str) -> None:
+def look_in(folder: str) -> None:
+    """Import modules from a pack's folder from now on, compiled from source."""
     inside = folder.rstrip("/") + "/"
 
     def finder(entry: str) -> FileFinder:
@@ -186,10 +196,9 @@ def _look_in(folder: str) -> None:
     sys.path.insert(0, folder)
 
 
-def _run(channel: Channel, request: dict[str, Any]) -> dict[str, Any]:
+def run(channel: Channel, request: dict[str, Any]) -> dict[str, Any]:
+    """Call the handler that the host names; whatever comes of it is a frame."""
     try:
-        if request["folder"] is not None:
-            _look_in(request["folder"])
         handler = getattr(importlib.import_module(request["module"]), request["function"])
         value = handler(ChildContext(channel, request["context"]), request["arguments"])
         if inspect.isawaitable(value):
@@ -206,7 +215,8 @@ async def _finish(value: Any) -> Any:
     return await value
 
 
-def _answer(channel: Channel, frame: dict[str, Any]) -> None:
+def answer(channel: Channel, frame: dict[str, Any]) -> None:
+    """Send the last frame of a call, or why it cannot be sent."""
     try:
         channel.send(frame)
     except OverflowError:
@@ -228,8 +238,11 @@ def main(descriptor: int, parent: int) -> None:
     _die_with(parent)
     os.set_inheritable(descriptor, False)
     channel = Channel(socket.socket(fileno=descriptor))
-    answer = _run(channel, channel.receive())
+    request = channel.receive()
+    if request["folder"] is not None:
+        look_in(request["folder"])
+    outcome = run(channel, request)
     sys.stdout.flush()
     sys.stderr.flush()
-    _answer(channel, answer)
+    answer(channel, outcome)
     channel.receive()  # the host ends the whole process group; this only keeps its number taken until then

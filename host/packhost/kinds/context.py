@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 from packhost.errors import Code
 from packhost.kinds.files import Files
 from packhost.rules.autonomy import Level
+from packhost.rules.scopes import Layer
 
 RunStatus = Literal["queued", "running", "paused", "interrupted", "completed", "failed", "aborted"]
 Message = dict[str, Any]
@@ -305,6 +306,10 @@ class CallContext(Protocol):
     @property
     def files(self) -> Files:
         """The workspace's files within this call's scopes."""
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers that every use of this call is held to."""
 
     @property
     def host(self) -> HostServices | None:

@@ -6,6 +6,7 @@ Both ends treat the length as hostile: it is held to `FRAME_LIMIT` before anythi
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any, cast
 
 from packhost.errors import CODES, Code, InvalidInput, NotFound, PackhostError, ScopeDenied, ToolFailed
@@ -15,6 +16,8 @@ FRAME_LIMIT = 16 * 1024 * 1024
 PART = 4 * 1024 * 1024
 """Bytes of a file that travel in one frame."""
 HEADER = 4
+STATUS = struct.Struct("=i")
+"""What the zygote tells of a process: first its number, at last how it ended."""
 
 _CLASSES: dict[str, type[PackhostError]] = {
     kind.code: kind for kind in (NotFound, InvalidInput, ScopeDenied, ToolFailed)

@@ -1,7 +1,8 @@
 """The kind `python`: a tool that is a Python function.
 
 A shipped pack's handler runs in the host's process: an async one is awaited, a sync one runs in a thread. A
-pack from elsewhere never enters the host: each call gets a process of its own (`worker`).
+pack from elsewhere never enters the host: its calls run in processes that the kernel confines (`forked`), or
+where it cannot, in plain ones of their own (`worker`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +23,12 @@ import anyio.to_thread
 from packhost.errors import PackhostError, ToolFailed
 from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
+from packhost.kinds.forked import ForkedCalls
+from packhost.kinds.forking import Zygote
 from packhost.kinds.targets import form_problems
 from packhost.kinds.worker import run_in_process
 from packhost.manifest.model import ToolSpec
-from packhost.sandbox.level import Enforcement, handler_level
+from packhost.sandbox.level import Enforcement
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +46,13 @@ class PythonKind:
 
     name = "python"
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, abi: int | None = None) -> None:
+        """`abi` takes the kernel for one with no more than that Landlock ABI."""
         self._root = root
+        self._descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._handlers: dict[str, tuple[Handler, bool]] = {}
+        self._zygote = Zygote(root, abi=abi) if sys.platform == "linux" else None
+        self._forked = ForkedCalls(self._zygote, root, self._descriptor) if self._zygote else None
 
     def check(self, spec: ToolSpec) -> list[str]:
         """What is wrong with a tool's `target` and `config`, a sentence each; nothing is imported."""
@@ -59,12 +68,21 @@ class PythonKind:
         return problems
 
     def enforcement(self, tool: Tool) -> Enforcement:
-        """`host` for a shipped pack, `advisory` for any other."""
-        return handler_level(shipped=tool.pack.shipped)
+        """`host` for a shipped pack; for any other what was proved here, which at first takes a moment."""
+        if tool.pack.shipped:
+            return "host"
+        return "advisory" if self._zygote is None else self._zygote.proof.level
+
+    def warm(self) -> None:
+        """Start proving what can be enforced, without waiting for it."""
+        if self._zygote is not None:
+            self._zygote.start()
 
     async def run(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
         """Run the handler and return what it returns; see `Kind.run`."""
         if not tool.pack.shipped:
+            if self._forked is not None and self.enforcement(tool) != "advisory":
+                return await self._forked.run(tool, arguments, context)
             return await run_in_process(tool, arguments, context, self._root)
         try:
             handler, awaited = self._handler(tool.spec.target or "")
@@ -101,7 +119,10 @@ class PythonKind:
         return text if len(text) <= PREVIEW_LENGTH else f"{text[:PREVIEW_LENGTH]}\n… (cut)"
 
     async def close(self) -> None:
-        """Nothing outlives its call."""
+        """End the processes that were kept."""
+        if self._forked is not None:
+            await self._forked.close()
+        os.close(self._descriptor)
 
     def _handler(self, target: str) -> tuple[Handler, bool]:
         known = self._handlers.get(target)

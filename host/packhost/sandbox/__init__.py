@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from packhost.sandbox.level import Enforcement, Requirement, handler_level, satisfies
+from packhost.sandbox.level import Enforcement, Requirement, satisfies
 
-__all__ = ["Enforcement", "Requirement", "handler_level", "satisfies"]
+__all__ = ["Enforcement", "Requirement", "satisfies"]

@@ -20,11 +20,3 @@ def satisfies(level: Enforcement, require: Requirement) -> bool:
     """Whether a call enforced at `level` may run where the workspace asks for at least `require`."""
     return _STRENGTH[level] >= _STRENGTH[require]
 
-
-def handler_level(*, shipped: bool) -> Enforcement:
-    """The level at which a `python` handler runs here: `host` when it is shipped, else `advisory`.
-
-    A pack from elsewhere runs in a process of its own, without the host's secrets and environment, but
-    nothing keeps that process from opening files by itself.
-    """
-    return "host" if shipped else "advisory"

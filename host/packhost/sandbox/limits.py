@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a process: bytes, seconds of processor time and descriptors; `cpu` of 0 is no limit."""
+    """Limits of a process: bytes, seconds of processor time and descriptors; 0 is no limit."""
 
     memory: int = 1 << 30
     """Address space. What a handler allocates, and its threads' stacks, come out of this."""
+    data: int = 0
+    """Private memory alone, for programs that reserve far more address space than they use."""
     cpu: int = 0
     files: int = 256
     file_size: int = 1 << 30
@@ -25,7 +27,10 @@ class Limits:
 def apply(limits: Limits) -> None:
     """Hold this process and its descendants to the limits; they can never be raised again."""
     _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_AS, limits.memory)
+    if limits.memory:
+        _lower(resource.RLIMIT_AS, limits.memory)
+    if limits.data:
+        _lower(resource.RLIMIT_DATA, limits.data)
     _lower(resource.RLIMIT_NOFILE, limits.files)
     _lower(resource.RLIMIT_FSIZE, limits.file_size)
     _lower(resource.RLIMIT_MEMLOCK, 1 << 16)

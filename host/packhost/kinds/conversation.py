@@ -1,0 +1,180 @@
+"""The host's side of a conversation with a handler's process, whichever way the process was made.
+
+What the process sends is treated as hostile: frames are capped before anything is allocated, and an answer
+that speaks for the host is believed only where the host said the same before.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from packhost.errors import PackhostError, ToolFailed
+from packhost.kinds.base import Tool
+from packhost.kinds.context import CallContext
+from packhost.kinds.frames import FRAME_LIMIT, HEADER, OWN_CODES, decode, encode, error_frame, error_from
+from packhost.kinds.uses import BrokenFrame, use_files
+
+log = logging.getLogger(__name__)
+
+LOGGED = 64 * 1024
+"""Bytes of a process's output that go to the log."""
+AUTHOR = "this is a mistake in the pack; its output is in the host's log"
+
+
+class OutputLog:
+    """What a process prints, line by line into the log, up to `LOGGED` bytes; the rest is dropped."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self._room = LOGGED
+
+    def feed(self, part: bytes) -> None:
+        """Log some of it; control characters are spelled out."""
+        for line in part[: self._room].decode(errors="backslashreplace").splitlines():
+            log.info("%s: %s", self._tool.id, line.encode("unicode_escape").decode("ascii"))
+        self._room = max(self._room - len(part), 0)
+
+
+def request_of(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+    """The frame that asks a process for one call."""
+    module, _, function = (tool.spec.target or "").partition(":")
+    names = ("tool", "call_id", "run_id", "session_id", "principal", "client")
+    return {
+        "module": module,
+        "function": function,
+        "arguments": arguments,
+        "context": {name: getattr(context, name) for name in names} | {"config": dict(context.config)},
+    }
+
+
+class Conversation:
+    """One call's conversation with its process."""
+
+    def __init__(self, tool: Tool, context: CallContext, connection: socket.socket) -> None:
+        self._tool = tool
+        self._context = context
+        self._socket = connection
+        self._told: dict[tuple[str, str], PackhostError] = {}
+
+    async def send(self, frame: dict[str, Any]) -> None:
+        """Send a frame to the process."""
+        await self._send(frame)
+
+    async def run(self, request: dict[str, Any]) -> Any:
+        """Send the request and serve the process until it answers; its value.
+
+        :raises PackhostError: what the handler raised, or what is wrong with its answer.
+        :raises BrokenFrame: when the process does not keep to the protocol.
+        :raises EOFError: when it is gone, as `ConnectionError` does.
+        """
+        await self._send(request)
+        while True:
+            frame = await self._receive()
+            match frame.get("op"):
+                case "progress":
+                    await self._progress(frame)
+                case "files" | "call" | "secret":
+                    await self._serve(frame)
+                case "result" if "value" in frame:
+                    return frame["value"]
+                case _:
+                    raise self._failure(frame)
+
+    def _failure(self, frame: dict[str, Any]) -> PackhostError:
+        match frame.get("op"):
+            case "error":
+                error = error_from(frame)
+                if (error.code, error.message) in self._told:
+                    return self._told[error.code, error.message]
+                return error if error.code in OWN_CODES else ToolFailed(error.message, hint=error.hint)
+            case "raised":
+                what = f"{_line(frame.get('type'))}: {_line(frame.get('message'))}".rstrip(": ")
+                return ToolFailed(f"the handler of `{self._tool.id}` raised {what}", hint=AUTHOR)
+            case "not_json":
+                return PackhostError(
+                    f"`{self._tool.id}` returned what is not JSON: {_line(frame.get('message'))}",
+                    code="OUTPUT_INVALID",
+                    hint=AUTHOR,
+                )
+            case "too_large":
+                return self._too_large()
+            case _:
+                raise BrokenFrame("a frame of an unknown kind")
+
+    def _too_large(self) -> PackhostError:
+        return PackhostError(
+            f"`{self._tool.id}` returned more than {FRAME_LIMIT} bytes",
+            code="OUTPUT_TOO_LARGE",
+            hint="ask for less",
+        )
+
+    async def _progress(self, frame: dict[str, Any]) -> None:
+        progress, total, message = frame.get("progress"), frame.get("total"), frame.get("message")
+        if not isinstance(progress, int | float) or not isinstance(total, int | float | None):
+            raise BrokenFrame("progress that is not a number")
+        if not (message is None or isinstance(message, str)):
+            raise BrokenFrame("a message that is not text")
+        await self._context.report_progress(progress, total, message)
+
+    async def _serve(self, frame: dict[str, Any]) -> None:
+        try:
+            answer = {"value": await self._value(frame)}
+        except PackhostError as error:
+            self._told[error.code, error.message] = error
+            answer = {"error": error_frame(error)}
+        await self._send(answer)
+
+    async def _value(self, frame: dict[str, Any]) -> Any:
+        match frame:
+            case {"op": "files", "method": str(method), "arguments": dict(arguments)}:
+                return await anyio.to_thread.run_sync(use_files, self._context.files, method, arguments)
+            case {"op": "call", "tool": str(tool), "arguments": dict(arguments)}:
+                return await self._context.call_tool(tool, arguments)
+            case {"op": "secret", "name": str(name)}:
+                return self._context.secret(name)
+            case _:
+                raise BrokenFrame("a request that is not one")
+
+    async def _send(self, frame: dict[str, Any]) -> None:
+        try:
+            rest = memoryview(encode(frame))
+        except OverflowError:
+            error = ToolFailed("the answer is too long for one frame", hint="ask for less at once")
+            rest = memoryview(encode({"error": error_frame(error)}))
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._socket)
+
+    async def _receive(self) -> dict[str, Any]:
+        length = int.from_bytes(await self._exactly(HEADER), "big")
+        if length > FRAME_LIMIT:
+            raise self._too_large()
+        try:
+            return decode(await self._exactly(length))
+        except ValueError:
+            raise BrokenFrame("a frame that is not JSON") from None
+
+    async def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            try:
+                part = self._socket.recv(min(count - len(data), 1 << 20))
+            except BlockingIOError:
+                await anyio.wait_readable(self._socket)
+                continue
+            if not part:
+                raise EOFError
+            data += part
+        return bytes(data)
+
+
+def _line(value: object) -> str:
+    return " ".join(str(value or "").split())[:500]

@@ -1,0 +1,279 @@
+"""Runs calls of packs from elsewhere in processes that the kernel confines.
+
+Each call gets a fresh fork of the zygote, which gives up everything before any code of the pack runs. A pack
+that the workspace lists as trusted keeps its process between calls, one for each set of scopes: its state
+then leaks from call to call, its reach does not grow. However a call ends, its process and all that it
+started are gone before the outcome is told.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from packhost.errors import PackhostError, ToolFailed
+from packhost.kinds.base import Tool
+from packhost.kinds.confined import CONFINED
+from packhost.kinds.context import CallContext
+from packhost.kinds.conversation import AUTHOR, Conversation, OutputLog, request_of
+from packhost.kinds.forking import Fork, Gone, Zygote
+from packhost.kinds.setup import setup_of
+from packhost.kinds.uses import BrokenFrame
+from packhost.kinds.worker import folder_of
+from packhost.sandbox.direct import DirectFiles
+from packhost.sandbox.supervise import Supervisor
+
+_LAST_WORDS = 0.5
+"""Seconds in which what a process said before its end is still logged."""
+_OWN_END = 1.0
+"""Seconds in which a process that closed its connection may end by itself and say how."""
+MAX_IDLE = 8
+"""Processes of trusted packs that are kept for their next call."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Died:
+    """The process went without an answer."""
+
+    by_itself: bool
+
+
+_Outcome = _Returned | PackhostError | _Died
+
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    """A forked process on its way through its calls."""
+
+    fork: Fork
+    listener: int = -1
+    confined: bool = False
+    """Whether a handler may have started: nothing of the pack runs before."""
+
+    def close(self) -> None:
+        """Close what the host holds of it."""
+        self.fork.close()
+        if self.listener >= 0:
+            os.close(self.listener)
+            self.listener = -1
+
+
+class ForkedCalls:
+    """Runs calls by forks of `zygote`; `root` is the workspace, `descriptor` the same, opened once."""
+
+    def __init__(self, zygote: Zygote, root: Path, descriptor: int) -> None:
+        self._zygote = zygote
+        self._root = Path(os.path.realpath(root))
+        self._descriptor = descriptor
+        self._idle: dict[Hashable, list[_Process]] = {}
+
+    async def run(self, tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> Any:
+        """The handler's JSON value.
+
+        :raises PackhostError: the handler's own refusal, `TOOL_FAILED`, `OUTPUT_INVALID`,
+            `OUTPUT_TOO_LARGE`; `ENFORCEMENT_UNAVAILABLE` when it could not be confined, and nothing ran;
+            `EFFECTS_UNKNOWN` when nobody can say what became of a call with effects.
+        """
+        key = (tool.pack.digest, tool.scopes, context.layers) if tool.pack.trusted else None
+        process = self._kept(key)
+        if process is None:
+            process = self._fork(tool)
+        outcome = await self._lived(process, key, tool, arguments, context)
+        if isinstance(outcome, _Died) and not process.confined:
+            # The zygote went before anything of the pack ran: another one can do it.
+            process = self._fork(tool)
+            outcome = await self._lived(process, key, tool, arguments, context)
+        if isinstance(outcome, _Died):
+            raise _died(tool, process, outcome)
+        if isinstance(outcome, PackhostError):
+            raise outcome
+        return outcome.value
+
+    async def close(self) -> None:
+        """End the processes that are kept, and the zygote."""
+        idle = [process for kept in self._idle.values() for process in kept]
+        self._idle.clear()
+        for process in idle:
+            await process.fork.end()
+            process.close()
+        self._zygote.close()
+
+    def _kept(self, key: Hashable) -> _Process | None:
+        """A process that waits for its next call."""
+        kept = self._idle.get(key, [])
+        while kept:
+            process = kept.pop()
+            if process.fork.alive():
+                return process
+            process.close()
+        return None
+
+    def _keep(self, key: Hashable, process: _Process) -> bool:
+        if sum(map(len, self._idle.values())) >= MAX_IDLE:
+            return False
+        self._idle.setdefault(key, []).append(process)
+        return True
+
+    def _fork(self, tool: Tool) -> _Process:
+        try:
+            return _Process(self._zygote.fork())
+        except Gone as gone:
+            raise _unconfined(tool, str(gone)) from None
+        except OSError as error:
+            why = (error.strerror or type(error).__name__).lower()
+            raise ToolFailed(f"the process of `{tool.id}` could not be started: {why}") from error
+
+    async def _lived(
+        self,
+        process: _Process,
+        key: Hashable,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+    ) -> _Outcome:
+        """What came of the call, told once its process is gone, or kept for the next one."""
+        kept = False
+        try:
+            async with anyio.create_task_group() as group:
+                log = _Printed(tool, process.fork.output)
+                group.start_soon(log.run)
+                outcome = await self._outcome(process, tool, arguments, context, group, again=key is not None)
+                if key is not None and isinstance(outcome, _Returned):
+                    log.take()
+                    kept = self._keep(key, process)
+                if not kept:
+                    await process.fork.end()
+                    with anyio.move_on_after(_LAST_WORDS):
+                        await log.ended.wait()
+                group.cancel_scope.cancel()
+        finally:
+            if not kept:
+                await process.fork.end()
+                process.close()
+        return outcome
+
+    async def _outcome(
+        self,
+        process: _Process,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        group: TaskGroup,
+        *,
+        again: bool,
+    ) -> _Outcome:
+        """An error is a value here, since a task group would wrap what is raised."""
+        talk = Conversation(tool, context, process.fork.connection)
+        try:
+            if not process.confined:
+                await self._confine(process, talk, tool, context, again=again)
+            if process.listener >= 0:
+                group.start_soon(self._supervise, process.listener, tool, context)
+            return _Returned(await talk.run(request_of(tool, arguments, context)))
+        except PackhostError as error:
+            return error
+        except BrokenFrame as error:
+            return ToolFailed(f"the process of `{tool.id}` broke the protocol: it sent {error}", hint=AUTHOR)
+        except (EOFError, ConnectionError):
+            with anyio.move_on_after(_OWN_END):
+                await process.fork.wait()
+            return _Died(process.fork.ended)
+
+    async def _confine(
+        self, process: _Process, talk: Conversation, tool: Tool, context: CallContext, *, again: bool
+    ) -> None:
+        proof = self._zygote.proof
+        setup = setup_of(tool, context, self._root, self._zygote.libraries, again=again)
+        await talk.send(setup | {"abi": proof.abi, "supervised": proof.supervised})
+        word, process.listener = await _first_word(process.fork.connection)
+        if word != CONFINED:
+            raise _unconfined(tool, "the kernel refused a part of it") if word else EOFError
+        process.confined = True
+
+    async def _supervise(self, listener: int, tool: Tool, context: CallContext) -> None:
+        folder = folder_of(tool)
+        readable = (*self._zygote.libraries, *(() if folder is None else (folder,)))
+        files = DirectFiles(self._descriptor, context.layers)
+        supervisor = Supervisor(listener, str(self._root), readable, files)
+        while True:
+            await anyio.wait_readable(listener)
+            if not supervisor.serve():
+                return
+
+
+class _Printed:
+    """What a process prints, on its way into the log."""
+
+    def __init__(self, tool: Tool, descriptor: int) -> None:
+        self._log = OutputLog(tool)
+        self._descriptor = descriptor
+        self.ended = anyio.Event()
+
+    async def run(self) -> None:
+        """Log until nobody can print any more."""
+        while self.take():
+            await anyio.wait_readable(self._descriptor)
+        self.ended.set()
+
+    def take(self) -> bool:
+        """Log what is there; false at the end."""
+        with suppress(BlockingIOError):
+            while part := os.read(self._descriptor, 1 << 16):
+                self._log.feed(part)
+            return False
+        return True
+
+
+async def _first_word(connection: socket.socket) -> tuple[bytes, int]:
+    """The byte that says whether the process is confined, and the listener that may come with it."""
+    while True:
+        try:
+            word, ancillary, _, _ = connection.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            await anyio.wait_readable(connection)
+            continue
+        numbers = array.array("i")
+        for _, _, content in ancillary:
+            numbers.frombytes(content)
+        return word, numbers[0] if numbers else -1
+
+
+def _unconfined(tool: Tool, why: str) -> PackhostError:
+    return PackhostError(
+        f"`{tool.id}` did not run, since its process could not be confined: {why}",
+        code="ENFORCEMENT_UNAVAILABLE",
+        hint="nothing happened; `packhost doctor` says what this system can enforce",
+    )
+
+
+def _died(tool: Tool, process: _Process, how: _Died) -> PackhostError:
+    code = process.fork.code
+    if not how.by_itself:
+        what = "closed its connection"
+    elif code is None:
+        if tool.spec.idempotent:
+            return ToolFailed(
+                f"the process of `{tool.id}` was lost", hint="nothing is wrong with the call: repeat it"
+            )
+        return PackhostError(
+            f"the process of `{tool.id}` was lost while it ran",
+            code="EFFECTS_UNKNOWN",
+            hint="look at what it did before you call it again",
+        )
+    else:
+        what = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return ToolFailed(f"the process of `{tool.id}` {what} before it answered", hint=AUTHOR)
