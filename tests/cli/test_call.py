@@ -177,6 +177,16 @@ def test_what_a_turn_must_ask_is_asked_while_it_runs(
     assert "workspace:write_file" in someone.seen
 
 
+def test_without_a_terminal_a_turn_is_refused_what_it_must_ask_and_goes_on(
+    workspace: Path, packhost: Callable[..., Any]
+) -> None:
+    ran = packhost(*TURN, "--json")
+    assert (ran.status, ran.json["value"]["outcome"]) == (0, "completed")
+    assert not (workspace / "src/turn.txt").exists()
+    calls = packhost("runs", "show", ran.json["value"]["run_id"], "--json").json
+    assert [approval["tool"] for approval in calls["approvals"]] == ["workspace:write_file"]
+
+
 def test_explaining_a_call_runs_and_records_nothing(workspace: Path, packhost: Callable[..., Any]) -> None:
     before = packhost("audit", "verify", "--json").json["events"]
     ran = packhost("explain", *WRITE[1:], "--json")

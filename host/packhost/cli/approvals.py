@@ -14,7 +14,7 @@ import click
 
 from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
-from packhost.cli.output import moment, pretty, print_facts, print_json, print_table
+from packhost.cli.output import pretty, print_facts, print_json, print_table
 from packhost.cli.run import OK, REFUSED
 from packhost.cli.terminal import Terminal, refuse_agents
 
@@ -46,7 +46,7 @@ def list_approvals(
         print_json(found)
         return
     print_table(
-        ("ID", "STATUS", "TOOL", "ASKED BY", "ASKED AT", "ENDS"),
+        ("ID", "STATUS", "TOOL", "ASKED BY", "ENDS"),
         [_row(row) for row in found["approvals"]],
         empty="nothing waits for a person" if wanted == "pending" else "there is none",
     )
@@ -54,8 +54,8 @@ def list_approvals(
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
     left = round(row["expires_at"] - time.time())
-    ends = f"in {max(0, left)} s" if row["status"] == "pending" else f"by {row['decided_by'] or 'nobody'}"
-    return row["id"], row["status"], row["tool"], row["client"], moment(row["created_at"]), ends
+    ends = f"in {max(0, left)} s" if row["status"] == "pending" else ""
+    return row["id"], row["status"], row["tool"], row["client"], ends
 
 
 @command.command("show", epilog=examples("packhost approvals show ap_01k…"))

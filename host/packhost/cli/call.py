@@ -135,7 +135,7 @@ def _denied(approval: dict[str, Any]) -> dict[str, Any]:
 async def _attempt(control: Control, params: dict[str, Any], ask: bool) -> dict[str, Any]:
     """One call; what a run that it starts must ask meanwhile is asked at the terminal."""
     if not ask:
-        done: dict[str, Any] = await control.request("call", params)
+        done: dict[str, Any] = await control.request("call", {**params, "attended": False})
         return done
     outcome: dict[str, Any] = {}
     async with anyio.create_task_group() as group:

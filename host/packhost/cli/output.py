@@ -31,12 +31,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         click.echo(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        # What is pasted into the next command stands in the first column and stays whole.
+        table.add_column(column, overflow="fold", no_wrap=index == 0)
     for row in made:
         table.add_row(*row)
     # Made anew each time: what stdout is may have changed, and rich remembers it.
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    with console.capture() as shown:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

@@ -40,22 +40,14 @@ def list_runs(everything: bool, limit: int, workspace: Path | None, as_json: boo
         print_json(found)
         return
     print_table(
-        ("ID", "KIND", "STATUS", "OUTCOME", "SESSION", "CLIENT", "STARTED"),
+        ("ID", "STATUS", "KIND", "SESSION", "STARTED"),
         [_row(run) for run in found["runs"]],
         empty="nothing ran yet" if everything else "no run yet; `--all` also lists direct calls",
     )
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        run["id"],
-        run["kind"],
-        run["status"],
-        run["outcome"] or "",
-        run["session_id"],
-        run["client"],
-        moment(run["created_at"]),
-    )
+    return run["id"], run["status"], run["kind"], run["session_id"], moment(run["created_at"])
 
 
 @command.command("show", epilog=examples("packhost runs show run_01k…"))

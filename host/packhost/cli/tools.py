@@ -30,7 +30,7 @@ def list_tools(everything: bool, workspace: Path | None, as_json: bool) -> None:
         print_json(found)
         return
     print_table(
-        ("TOOL", "PERMISSION", "APPROVALS", "SCOPES", "ENFORCED", "TITLE"),
+        ("TOOL", "PERMISSION", "SCOPES", "APPROVALS"),
         [_row(tool) for tool in found["tools"]],
         empty="no tool is on offer here: `packhost doctor` says why",
     )
@@ -45,13 +45,12 @@ def list_tools(everything: bool, workspace: Path | None, as_json: bool) -> None:
 
 
 def _row(tool: dict[str, Any]) -> tuple[str, ...]:
+    own = f"{tool['tool'].partition(':')[0]}:"
     return (
         tool["tool"],
         tool["permission"],
-        ", ".join(tool["required_approvals"]) or "none",
-        ", ".join(tool["scopes"]) or "none",
-        tool["enforcement"],
-        tool["title"],
+        "\n".join(tool["scopes"]) or "none",
+        ", ".join(name.removeprefix(own) for name in tool["required_approvals"]) or "none",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from packhost.control.base import Parts, text
 from packhost.errors import InvalidInput, PackhostError
 from packhost.gate.catalog import Entry
-from packhost.gate.types import Caller, CallRequest, Completed, Deferred, Outcome
+from packhost.gate.types import Answer, Caller, CallRequest, Completed, Deferred, Outcome, Prompt
 from packhost.rules.scopes import format_scope
 
 CLI_CLIENT = "packhost-cli"
@@ -78,9 +78,21 @@ def describe(entry: Entry) -> dict[str, Any]:
     }
 
 
+class _Nobody:
+    """For a command line without a terminal: what must be asked is refused at once, also inside a run."""
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        """Nobody answers."""
+        return Answer("unanswered", channel="cli", reason="nobody is at hand where the call was made")
+
+
 async def call(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """One call through the gate, asked for at the command line."""
-    outcome = await parts.gate.call(await _request(parts, params), None)
+    """One call through the gate, asked for at the command line.
+
+    With `attended` false nobody is waited for, else what a run must ask waits to be decided.
+    """
+    asker = _Nobody() if params.get("attended") is False else None
+    outcome = await parts.gate.call(await _request(parts, params), asker)
     return outcome_json(outcome)
 
 
