@@ -68,6 +68,17 @@ async def test_the_prompt_shows_tool_arguments_reason_and_preview_with_nothing_h
     assert "\x1b" not in text
 
 
+async def test_the_first_three_lines_say_what_would_run_and_change_and_where_the_whole_is(asking, person):
+    asking.kind.previews["change"] = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-sail at eight\n+sail at nine"
+    ann = person([APPROVE])
+    await asking.call("change", {"path": "notes/plan.txt", "content": "x" * 5000}, ann)
+    first, second, third = ann.shown[0].text.split("\n")[:3]
+    assert first == "Allow t:change path=notes/plan.txt content=…?"
+    assert second == "Would do: -sail at eight ⏎ +sail at nine"
+    assert f"packhost approvals show {ann.shown[0].approval_id}" in third
+    assert max(map(len, (first, second, third))) <= 112
+
+
 async def test_a_rejected_call_does_not_run_and_may_ask_three_times(asking, person):
     ann = person([DENY, DENY, DENY])
     for _ in range(3):

@@ -15,6 +15,8 @@ from typing import Any
 REDACTED = "[REDACTED]"
 VALUE_LIMIT = 2_000
 """Characters of one argument that a prompt shows before it says how many more there are."""
+LINE_WIDTH = 100
+"""Characters of a line that a dialog shows without breaking it."""
 _KEPT = {"\n", "\t"}
 
 
@@ -73,17 +75,47 @@ def question(
     approval_id: str,
     expires_in: float,
 ) -> str:
-    """The whole text of an approval's prompt."""
-    lines = [f"Allow `{tool}` once? Asked by client `{visible(client)}`."]
-    lines.extend(f"Why you are asked: {visible(reason)}" for reason in reasons)
+    """The whole text of an approval's prompt.
+
+    Claude Code shows three lines of a dialog and counts the rest, so the first three say what would
+    run, what would change, and how to see everything; what follows says the same at length.
+    """
+    said = [visible(reason) for reason in reasons]
+    lines = [headline(tool, arguments)]
+    if preview:
+        lines.append(f"Would do: {gist(preview)}")
+    lines.append(f"Whole: packhost approvals show {approval_id} · once, within {_minutes(expires_in)}")
+    lines.append(f"Asked by client `{visible(client)}`.")
+    lines.extend(f"Why you are asked: {reason}" for reason in said)
     lines.append("Arguments:")
     lines.extend(argument_lines(arguments))
     if preview:
         lines += ["What it would do:", visible(preview)]
-    lines.append(
-        f"Approval {approval_id}, open for {_minutes(expires_in)}. Accepting allows exactly this call, once."
-    )
+    lines.append(f"Approval {approval_id}. Accepting allows exactly this call, once.")
     return "\n".join(lines)
+
+
+def headline(tool: str, arguments: Mapping[str, Any]) -> str:
+    """One line: the tool and its shortest arguments, the first of them first."""
+    text = f"Allow {tool}"
+    for name, value in arguments.items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        shown = visible(shown).replace("\n", "⏎").replace("\t", " ")
+        part = f" {visible(name)}={shown}"
+        text += part if len(text) + len(part) <= LINE_WIDTH else f" {visible(name)}=…"
+    return f"{shorten_line(text)}?"
+
+
+def gist(preview: str) -> str:
+    """A preview in one line: of a diff its changed lines, else its first lines."""
+    lines = [line for line in visible(preview).split("\n") if line.strip()]
+    changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    return shorten_line(" ⏎ ".join(changed or lines))
+
+
+def shorten_line(text: str) -> str:
+    """At most a dialog's width."""
+    return text if len(text) <= LINE_WIDTH else f"{text[: LINE_WIDTH - 1]}…"
 
 
 def _minutes(seconds: float) -> str:
