@@ -1,31 +1,29 @@
 """Secrets: references that are resolved late, and their values kept out of everything that is shown.
 
-A reference is `env:NAME`, `file:PATH` or `cmd:PROGRAM ARGUMENTS`; further sources, such as a keyring,
-come by the hook `packhost_secret_sources`. A value is never part of a `repr`, a log or a record.
+A reference is `env:NAME`, `file:PATH`, `cmd:PROGRAM ARGUMENTS` or, with the extra `[keyring]`,
+`keyring:SERVICE/NAME`; further sources come by the hook `packhost_secret_sources`. A value is never part
+of a `repr`, a log or a record.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import quote, quote_plus
 
 from packhost.errors import ConfigInvalid, NotFound
 from packhost.manifest.values import fault
 from packhost.names import nearest
+from packhost.workspace.redaction import REDACTED, SHORTEST, Redactor, StreamRedactor
+
+__all__ = ["REDACTED", "SHORTEST", "SecretSource", "Secrets", "check_reference"]
 
 SecretSource = Callable[[str], str]
 """Given what stands after the colon of a reference, the value; raises `PackhostError` when there is none."""
 
-REDACTED = "[REDACTED]"
-SHORTEST = 4
-"""Characters that a secret must have: a shorter one could not be told from ordinary text."""
 _BUILT_IN = ("env", "file", "cmd", "keyring")
 _LARGEST = 64 * 1024
 _PATIENCE = 30.0
@@ -47,6 +45,8 @@ def check_reference(reference: str) -> str:
         raise fault(f"the reference `{source}:` names nothing", hint)
     if source == "env" and not _VARIABLE.match(rest):
         raise fault("this is not the name of a variable", hint)
+    if source == "keyring" and not all(rest.rpartition("/")[::2]):
+        raise fault("this does not name an entry of the keyring", "write `keyring:SERVICE/NAME`")
     if source not in _BUILT_IN and (near := nearest(source, _BUILT_IN, 1)):
         raise fault(f"`{source}` is not a source of secrets", f"did you mean `{near[0]}:`?")
     return reference
@@ -75,9 +75,10 @@ class Secrets:
             "env": self._from_environment,
             "file": self._from_file,
             "cmd": self._from_command,
+            "keyring": _from_keyring,
         }
-        self._values: dict[str, str] = {}
-        self._pattern: re.Pattern[str] | None = None
+        self.redactor = Redactor()
+        """Knows every value that was ever resolved here."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,32 +108,29 @@ class Secrets:
         source, _, rest = reference.partition(":")
         read = self._sources.get(source)
         if read is None:
-            wanted = (
-                "install `packhost[keyring]`" if source == "keyring" else "enable the pack that provides it"
+            raise ConfigInvalid(
+                f"nothing here reads the secret source `{source}:`", hint="enable the pack that provides it"
             )
-            raise ConfigInvalid(f"nothing here reads the secret source `{source}:`", hint=wanted)
         value = read(rest)
         if len(value) < SHORTEST:
             raise ConfigInvalid(
                 f"the secret `{name}` is empty or shorter than {SHORTEST} characters",
                 hint=f"check what `{source}:` leads to; so short a value could not be kept out of records",
             )
-        self.remember(name, value)
+        self.redactor.add(value)
         return value
-
-    def remember(self, name: str, value: str) -> None:
-        """Redact `value` from now on; earlier values of the same name stay redacted too."""
-        if self._values.get(value) is None:
-            self._values[value] = name
-            self._pattern = _pattern(self._values)
 
     def add_sources(self, sources: Mapping[str, SecretSource]) -> None:
         """Let further sources be read; those that come with packhost keep their names."""
         self._sources = {**sources, **self._sources}
 
     def redact(self, text: str) -> str:
-        """The text without any resolved value, raw or URL-, base64- or JSON-encoded."""
-        return text if self._pattern is None else self._pattern.sub(REDACTED, text)
+        """The text without any resolved value, raw or as URLs, JSON, base64 and hex spell it."""
+        return self.redactor.redact(text)
+
+    def stream(self) -> StreamRedactor:
+        """Redacts a text that comes in pieces."""
+        return StreamRedactor(self.redactor)
 
     def replace_references(self, references: Mapping[str, str]) -> None:
         """Take another configuration's references; what was resolved before stays redacted."""
@@ -183,6 +181,28 @@ class Secrets:
         return f"Secrets({sorted(self._references)})"
 
 
+def _from_keyring(entry: str) -> str:
+    service, _, name = entry.rpartition("/")
+    try:
+        import keyring  # an extra, and slow to import: only when a secret lies there
+        from keyring.errors import KeyringError
+    except ImportError:
+        raise ConfigInvalid(
+            "the secret source `keyring:` is not installed", hint="install `packhost[keyring]`"
+        ) from None
+    try:
+        value = keyring.get_password(service, name)
+    except (KeyringError, OSError, RuntimeError):
+        raise ConfigInvalid(
+            f"the keyring could not be asked for `{entry}`", hint="unlock it, and check its backend"
+        ) from None
+    if not value:
+        raise ConfigInvalid(
+            f"the keyring holds no `{entry}`", hint=f"put it there with `keyring set {service} {name}`"
+        )
+    return value
+
+
 def _text(content: bytes, what: str) -> str:
     if len(content) > _LARGEST:
         raise ConfigInvalid(f"{what} is larger than 64 KiB")
@@ -191,31 +211,3 @@ def _text(content: bytes, what: str) -> str:
     except UnicodeDecodeError:
         raise ConfigInvalid(f"{what} is not UTF-8 text") from None
     return value.removesuffix("\n").removesuffix("\r")
-
-
-def _pattern(values: Iterable[str]) -> re.Pattern[str]:
-    forms = {form for value in values for form in _forms(value) if len(form) >= SHORTEST}
-    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
-
-
-def _forms(value: str) -> set[str]:
-    """A value as it may stand in text: as it is, and as URLs, base64 and JSON spell it."""
-    urls = {quote(value, safe=""), quote(value), quote_plus(value)}
-    lowered = {re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), url) for url in urls}
-    written = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    twice = {json.dumps(once)[1:-1] for once in written}
-    return {value, *urls, *lowered, *written, *twice, *_in_base64(value.encode("utf-8", "surrogatepass"))}
-
-
-def _in_base64(value: bytes) -> set[str]:
-    """Base64 of any text that holds the value: at each of three offsets, without the mixed ends."""
-    found = set()
-    for offset in range(3):
-        encoded = base64.b64encode(b"\0" * offset + value).decode().rstrip("=")
-        start = (0, 2, 3)[offset]
-        end = len(encoded) - (1 if (offset + len(value)) % 3 else 0)
-        core = encoded[start:end]
-        if len(core) >= 2 * SHORTEST:
-            found |= {core, core.replace("+", "-").replace("/", "_")}
-    whole = base64.b64encode(value).decode()
-    return found | {whole, whole.rstrip("="), base64.urlsafe_b64encode(value).decode()}
