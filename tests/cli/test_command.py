@@ -9,13 +9,28 @@ import select
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 PATIENCE = 60.0
+GREETING = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "a-test", "version": "1"},
+    },
+}
+BACKGROUND = (
+    "call",
+    "agent-runtime:execute-turn",
+    '{"messages": [{"role": "user", "content": "go"}], "loop": true, "background": true}',
+)
 
 
 @pytest.fixture
@@ -62,41 +77,55 @@ def test_a_call_at_a_real_terminal_is_answered_there_and_not_by_its_input(
     assert (workspace / "src/a.txt").read_text() == "hello"
 
 
-def test_a_command_asks_the_host_that_holds_the_workspace(
-    command: list[str], workspace: Path, packhost: Callable[..., Any]
-) -> None:
-    host = subprocess.Popen(
+@pytest.fixture
+def host(command: list[str], workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A host of the workspace that a client has started over stdio."""
+    with subprocess.Popen(
         [*command, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert host.stdin is not None
-    assert host.stdout is not None
-    try:
-        greeting = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "initialize",
-            "params": {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "a-test", "version": "1"},
-            },
-        }
-        host.stdin.write(json.dumps(greeting).encode() + b"\n")
-        host.stdin.flush()
-        assert b"serverInfo" in host.stdout.readline()
-        checks = {check["check"]: check["text"] for check in packhost("doctor", "--json").json["checks"]}
-        assert f"process {host.pid} " in checks["host"]
-        ran = packhost("call", "workspace:read_file", '{"path": "README.md"}', "--json")
-        assert ran.json["value"]["content"] == "# A project\n"
-        ran = packhost("call", "workspace:write_file", '{"path": "docs/a", "content": ""}', "--json")
-        assert (ran.status, ran.json["refusal"]["code"]) == (3, "SCOPE_DENIED")
-        ran = packhost("approvals", "show", "ap_none", "--json")
-        assert (ran.status, ran.json["error"]["code"]) == (2, "NOT_FOUND")
-    finally:
-        host.stdin.close()
-        host.wait(PATIENCE)
-        host.stdout.close()
-    assert host.returncode == 0
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write(json.dumps(GREETING).encode() + b"\n")
+        running.stdin.flush()
+        assert b"serverInfo" in running.stdout.readline()
+        yield running
+        running.stdin.close()
+        running.wait(PATIENCE)
+
+
+def test_a_command_asks_the_host_that_holds_the_workspace(
+    host: subprocess.Popen[bytes], packhost: Callable[..., Any]
+) -> None:
+    checks = {check["check"]: check["text"] for check in packhost("doctor", "--json").json["checks"]}
+    assert f"process {host.pid} " in checks["host"]
+    ran = packhost("call", "workspace:read_file", '{"path": "README.md"}', "--json")
+    assert ran.json["value"]["content"] == "# A project\n"
+    ran = packhost("call", "workspace:write_file", '{"path": "docs/a", "content": ""}', "--json")
+    assert (ran.status, ran.json["refusal"]["code"]) == (3, "SCOPE_DENIED")
+    ran = packhost("approvals", "show", "ap_none", "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (2, "NOT_FOUND")
+
+
+def test_a_run_is_steered_in_its_host_and_goes_on_here_when_that_is_gone(
+    host: subprocess.Popen[bytes], workspace: Path, packhost: Callable[..., Any], person: Callable[..., Any]
+) -> None:
+    run = packhost(*BACKGROUND, "--json").json["value"]["run_id"]
+    assert [one["id"] for one in packhost("runs", "list", "--json").json["runs"]] == [run]
+    assert packhost("runs", "pause", run, "--reason", "let me look", "--json").json["pause_requested"] is True
+    host.kill()
+    host.wait(PATIENCE)
+    assert packhost("runs", "show", run, "--json").json["status"] == "interrupted"
+    person(("Approve?", "yes\n"))
+    ran = packhost("runs", "resume", run, "--json")
+    assert (ran.status, ran.json["status"], ran.json["outcome"]) == (0, "completed", "completed")
+    assert (workspace / "src/turn.txt").read_text() == "turned"
+
+
+def test_a_run_is_ended_in_its_host(host: subprocess.Popen[bytes], packhost: Callable[..., Any]) -> None:
+    run = packhost(*BACKGROUND, "--json").json["value"]["run_id"]
+    packhost("runs", "abort", run, "--reason", "wrong branch")
+    shown = packhost("runs", "show", run, "--json").json
+    assert (shown["status"], shown["reason"]) == ("aborted", "wrong branch")
 
 
 def test_a_reader_that_goes_away_is_told_nothing(

@@ -131,6 +131,8 @@ def configuration(status: Mapping[str, Any]) -> Iterator[Check]:
     for problem in status["problems"]:
         if problem != status.get("broken"):
             yield Check("problem", "broken", problem)
+    for warning in status.get("warnings", ()):
+        yield Check("warning", "note", warning)
     yield Check("tools", "ok" if status["tools"] else "broken", f"{len(status['tools'])} on offer")
     for held in status["withheld"]:
         yield Check("withheld", "note", f"{held['tool']} by {held['layer']}: {held['reason']}")

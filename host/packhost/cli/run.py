@@ -66,7 +66,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Errors are told on stderr, or as JSON where that was asked for."""
     as_json = "--json" in arguments
     try:
-        status = packhost.main(args=list(arguments), prog_name="packhost", standalone_mode=False)
+        # `None` leaves it to whether stdout is a terminal.
+        color = False if os.environ.get("NO_COLOR") else None
+        status = packhost.main(args=list(arguments), prog_name="packhost", standalone_mode=False, color=color)
     except BaseException as error:
         return _told(innermost(error), as_json)
     return status if isinstance(status, int) else OK
