@@ -161,7 +161,7 @@ class Approvals:
             names=tuple(named.name for named in decision.approvals),
             assurance=decision.assurance,
             approvers_needed=decision.approvers,
-            prompt=text,
+            prompt=evaluation.redact(text),
             args_json=evaluation.display_json,
             expires_at=expires_at,
             execution_id=caller.run_id,

@@ -60,6 +60,7 @@ class GateContext:
     host: HostServices | None
     nested: NestedCall
     resolve_secret: Callable[[str], str]
+    redact: Callable[[str], str]
     direct: bool
     """Whether the call has its run to itself; the run then ends with it."""
     deadline: Deadline = field(default_factory=Deadline)
@@ -89,7 +90,7 @@ class GateContext:
     ) -> None:
         """Tell the caller how far the call is."""
         if self.progress is not None:
-            await self.progress(progress, total, message)
+            await self.progress(progress, total, self.redact(message) if message else message)
 
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """A nested governed call: its value.

@@ -6,7 +6,8 @@ file system's present shape, and returns either a refusal or everything that the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from packhost.rules.policy import Decision, Facts, Policy, strictest
 from packhost.rules.scopes import Access, Layer, coverage
 from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
+from packhost.workspace.redaction import redact_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,16 @@ class Evaluation:
     files: FileBroker
     facts: Facts
     decision: Decision
+    redact: Callable[[str], str]
 
     @property
     def display_json(self) -> str:
-        """The arguments as they are recorded and shown: hidden ones redacted."""
-        if not self.entry.hidden:
-            return self.arguments_json
-        return as_text(display_arguments(self.arguments, self.entry.hidden))
+        """The arguments as they are recorded and shown: hidden ones and secrets redacted."""
+        shown = self.arguments_json
+        if self.entry.hidden:
+            shown = as_text(display_arguments(self.arguments, self.entry.hidden))
+        clean = self.redact(shown)
+        return shown if clean == shown else as_text(redact_json(json.loads(shown), self.redact))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def evaluate(
     weak = enforceable(entry, configuration.require)
     if weak is not None:
         return Stopped("enforce", weak, entry)
-    return Evaluation(entry, arguments, text, layers, files, facts, decision)
+    return Evaluation(entry, arguments, text, layers, files, facts, decision, configuration.redact)
 
 
 def admit(

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import anyio
@@ -163,12 +164,14 @@ class Gate:
             host=self._services() if tool.pack.shipped else None,
             nested=self._call,
             resolve_secret=configuration.resolve_secret,
+            redact=configuration.redact,
             direct=caller.run_id is None,
         )
 
     def _refused(self, request: CallRequest, refusal: Refusal, found: Evaluation | Stopped) -> Refusal:
         """Record a refusal, best effort: nothing happened that a lost record could hide."""
-        entry, caller = found.entry, request.caller
+        entry, caller, redact = found.entry, request.caller, self._configuration().redact
+        refusal = replace(refusal, message=redact(refusal.message), hint=redact(refusal.hint))
         refused = RefusedCall(
             tool=entry.tool.id.canonical if entry else request.tool[:200],
             code=refusal.code,
@@ -198,7 +201,12 @@ class Gate:
     ) -> Outcome:
         """Write the intent down before the effect, then run."""
         new = self._new_call(found, request, approved, context)
-        durable = not new.idempotent or approved.approval_id is not None or approved.grant_id is not None
+        reads = found.entry.tool.spec.permission == "read"
+        durable = (
+            not (reads and new.idempotent)
+            or approved.approval_id is not None
+            or approved.grant_id is not None
+        )
         if not durable:
             waiting = self._store.post(calls.begin, new)
             if waiting is not None:

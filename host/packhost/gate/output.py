@@ -11,6 +11,7 @@ from typing import Any
 from packhost.errors import PackhostError
 from packhost.gate.catalog import Entry
 from packhost.gate.display import as_text
+from packhost.workspace.redaction import redact_json
 
 UNTRUSTED = "UNTRUSTED_TOOL_OUTPUT"
 RECORDED_RESULT = 65_536
@@ -46,7 +47,8 @@ def check_output(entry: Entry, value: Any, limit: int, redact: Callable[[str], s
         )
     clean = redact(text)
     if clean is not text and clean != text:
-        value, text = json.loads(clean), clean
+        value = redact_json(json.loads(text), redact)
+        text = as_text(value)
     validator = entry.output_validator
     if validator is not None and not validator.is_valid(value):
         first = next(iter(validator.iter_errors(value)))
