@@ -17,6 +17,8 @@ import pytest
 
 from packhost.errors import NotFound
 from packhost.server.mcp import build_server
+from packhost.transports.holder import Wire
+from packhost.transports.lines import serve_lines
 from packhost.transports.socket import Peer, socket_server
 
 SERVER_TESTS = Path(__file__).parents[1] / "server"
@@ -106,7 +108,12 @@ async def holding(path: Path) -> AsyncIterator[FakeHost]:
                 raise NotFound(f"no operation `{op}`", hint="`echo` is all there is", known=["echo"])
             return {**params, "pid": peer.pid}
 
-        async with socket_server(path, build_server(host), control):
+        server = build_server(host)
+
+        async def mcp(wire: Wire) -> None:
+            await serve_lines(server, wire.source, wire.sink)
+
+        async with socket_server(path, mcp, control):
             yield host
         tasks.cancel_scope.cancel()
 

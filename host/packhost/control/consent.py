@@ -53,6 +53,7 @@ def status_json(parts: Parts) -> dict[str, Any]:
         "accepted": workspace.consent is not None,
         "pending": [{"text": change.text, "code": change.code} for change in workspace.changes()],
         "problems": list(configuration.problems),
+        "warnings": list(configuration.warnings),
         "broken": str(workspace.broken) if workspace.broken else None,
         "host": {"pid": os.getpid()},
         "store": {"kind": workspace.store.partition(":")[0], "sqlite": sqlite3.sqlite_version},

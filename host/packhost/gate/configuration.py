@@ -55,4 +55,8 @@ class Configuration:
     """A pack's own section of the accepted configuration, by pack id."""
     resolve_secret: Callable[[str], str]
     redact: Callable[[str], str]
+    root_path: str = ""
+    """The root's real path, only to tell the relative spelling of an absolute one."""
     problems: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=())
+    """What keeps nothing out but is likely a mistake."""

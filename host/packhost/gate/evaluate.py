@@ -70,7 +70,7 @@ def evaluate(
     arguments, text = admitted
     layers = entry.layers + request.caller.narrowing if request.caller.narrowing else entry.layers
     files = FileBroker(root_descriptor, layers)
-    covered = cover(entry, request.caller, arguments, files)
+    covered = cover(entry, request.caller, arguments, files, configuration.root_path)
     if isinstance(covered, Refusal):
         return Stopped("cover", covered, entry)
     facts = _facts(entry, request.caller, covered)
@@ -133,7 +133,7 @@ def _one_line(text: str) -> str:
 
 
 def cover(
-    entry: Entry, caller: Caller, arguments: dict[str, Any], files: FileBroker
+    entry: Entry, caller: Caller, arguments: dict[str, Any], files: FileBroker, root_path: str
 ) -> dict[str, Any] | Refusal:
     """Hold the tool and each `x-path` argument to every layer.
 
@@ -154,7 +154,7 @@ def cover(
             try:
                 resolved = files.resolve(value, access)
             except ScopeDenied as denied_use:
-                return _outside(denied_use, value, place, access, entry.layers, files)
+                return _outside(denied_use, value, place, access, entry.layers, files, root_path)
             except PackhostError as error:
                 return Refusal(error.code, error.message, error.hint, data={"path": _pointer(place)})
             if resolved != value:
@@ -179,15 +179,16 @@ def _outside(
     access: Access,
     layers: Sequence[Layer],
     files: FileBroker,
+    root_path: str,
 ) -> Refusal:
-    near = nearest_path(value, access, layers, files)
+    near = nearest_path(value, access, layers, files, root_path)
     return Refusal(
         "SCOPE_DENIED",
         error.message,
         f"the nearest path that is allowed is `{near}`"
         if near
         else error.hint or "choose a path inside the scopes",
-        rule=error.data.get("place"),
+        rule=error.place,
         layer=error.data.get("layer"),
         patterns=tuple(error.data.get("patterns", ())),
         nearest={"at": _pointer(place), "value": near} if near else None,

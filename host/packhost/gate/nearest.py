@@ -9,19 +9,33 @@ from packhost.rules.scopes import Access, Layer, PathScope
 from packhost.sandbox.paths import FileBroker
 
 
-def nearest_path(value: str, access: Access, layers: Sequence[Layer], files: FileBroker) -> str | None:
-    """The same file name under a folder that every layer allows; `None` when there is none."""
-    name = value.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    if not name or name in (".", ".."):
-        return None
-    for folder in _folders(access, layers):
-        candidate = f"{folder}/{name}" if folder else name
+def nearest_path(
+    value: str, access: Access, layers: Sequence[Layer], files: FileBroker, root_path: str = ""
+) -> str | None:
+    """The path's relative spelling, or its file name under a folder that every layer allows.
+
+    `None` when there is none; for a read only what exists.
+    """
+    for candidate in _candidates(value, access, layers, root_path):
         try:
             files.resolve(candidate, access)
+            if access == "read":
+                files.stat(candidate)
         except PackhostError:
             continue
         return candidate
     return None
+
+
+def _candidates(value: str, access: Access, layers: Sequence[Layer], root_path: str) -> list[str]:
+    spelled = value.replace("\\", "/").rstrip("/")
+    inside = (
+        [spelled.removeprefix(root_path + "/")] if root_path and spelled.startswith(root_path + "/") else []
+    )
+    name = spelled.rpartition("/")[2]
+    if not name or name in (".", ".."):
+        return inside
+    return [*inside, *(f"{folder}/{name}" if folder else name for folder in _folders(access, layers))]
 
 
 def _folders(access: Access, layers: Sequence[Layer]) -> list[str]:

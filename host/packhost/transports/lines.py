@@ -11,6 +11,7 @@ from typing import Any, Self
 import anyio
 import pydantic_core
 from mcp import types
+from mcp.server import Server
 from mcp.shared.message import SessionMessage
 
 from packhost.transports.jsonrpc import INVALID_REQUEST, PARSE_ERROR, error_line, to_json
@@ -145,3 +146,8 @@ def message_line(message: types.JSONRPCMessage) -> bytes:
     if isinstance(message, types.JSONRPCResponse):
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (to_json(message.id), to_json(message.result))
     return to_json(message.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+
+async def serve_lines(server: Server[Any], source: LineSource, sink: LineSink) -> None:
+    """Serve one client over a pair of lines until it goes."""
+    await server.run(MessageReader(source, sink), MessageWriter(sink), server.create_initialization_options())

@@ -19,12 +19,10 @@ from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
-from mcp.server import Server
 
 from packhost.errors import NotFound, PackhostError
 from packhost.transports.holder import GREETING_TIMEOUT, PROTOCOL, Mode, Wire
 from packhost.transports.jsonrpc import to_json
-from packhost.transports.lines import MessageReader, MessageWriter
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +41,8 @@ class Peer:
 
 Control = Callable[[str, dict[str, Any], Peer], Awaitable[Any]]
 """Carries out an operation; its JSON result. Raises `PackhostError`."""
+ServeMcp = Callable[[Wire], Awaitable[None]]
+"""Serves one MCP client until it goes; `lines.serve_lines` does, and is imported when the first one comes."""
 
 
 def peer_of(connection: socket.socket) -> Peer:
@@ -59,10 +59,11 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 @asynccontextmanager
-async def socket_server(path: Path, server: Server[Any], control: Control) -> AsyncIterator[None]:
+async def socket_server(path: Path, mcp: ServeMcp, control: Control) -> AsyncIterator[None]:
     """Serve the socket while the block runs; afterwards it is gone and its connections are closed.
 
-    The caller holds the workspace's lock, so a socket that lies there already is a dead host's.
+    `mcp` serves a connection that is a client's. The caller holds the workspace's lock,
+    so a socket that lies there already is a dead host's.
     """
     if len(os.fsencode(path)) > _MAX_PATH:
         raise PackhostError(
@@ -72,7 +73,7 @@ async def socket_server(path: Path, server: Server[Any], control: Control) -> As
     listener = _listen(path)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_accept, listener, server, control, tasks)
+            tasks.start_soon(_accept, listener, mcp, control, tasks)
             try:
                 yield
             finally:
@@ -102,7 +103,7 @@ def _close(listener: socket.socket, path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-async def _accept(listener: socket.socket, server: Server[Any], control: Control, tasks: TaskGroup) -> None:
+async def _accept(listener: socket.socket, mcp: ServeMcp, control: Control, tasks: TaskGroup) -> None:
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -111,20 +112,16 @@ async def _accept(listener: socket.socket, server: Server[Any], control: Control
             _log.warning("a connection could not be taken: %s", error)
             await anyio.sleep(0.1)  # out of descriptors: let some be closed
             continue
-        tasks.start_soon(_serve, connection, server, control)
+        tasks.start_soon(_serve, connection, mcp, control)
 
 
-async def _serve(connection: socket.socket, server: Server[Any], control: Control) -> None:
+async def _serve(connection: socket.socket, mcp: ServeMcp, control: Control) -> None:
     wire = Wire(connection)
     try:
         peer = peer_of(connection)
         mode = await _greet(wire, peer)
         if mode == "mcp":
-            await server.run(
-                MessageReader(wire.source, wire.sink),
-                MessageWriter(wire.sink),
-                server.create_initialization_options(),
-            )
+            await mcp(wire)
         elif mode == "control":
             await _serve_control(wire, control, peer)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):

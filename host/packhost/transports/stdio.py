@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 from mcp.server import Server
 
-from packhost.transports.lines import MessageReader, MessageWriter
+from packhost.transports.lines import serve_lines
 from packhost.transports.pipe import LineSink, LineSource
 from packhost.transports.std import claimed_stdio, stop_on_signal
 
@@ -19,9 +19,7 @@ async def serve_stdio(server: Server[Any]) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stop_on_signal, tasks.cancel_scope)
-                await server.run(
-                    MessageReader(source, sink), MessageWriter(sink), server.create_initialization_options()
-                )
+                await serve_lines(server, source, sink)
                 tasks.cancel_scope.cancel()
         finally:
             source.close()

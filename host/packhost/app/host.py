@@ -1,4 +1,4 @@
-"""The composition root: from a folder to a running host. No other module wires rooms together."""
+"""A running host: every room wired for one workspace."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
 
-from packhost.control.base import Control, Parts
+from packhost.control.base import Parts
 from packhost.control.consent import status_json
 from packhost.control.operations import LocalControl
 from packhost.errors import ConfigInvalid, PackhostError, StoreUnavailable
@@ -34,14 +34,16 @@ from packhost.packs.discover import EntryPoints, find_packs
 from packhost.packs.plugins import load_plugins
 from packhost.packs.registry import build_registry
 from packhost.server.host import Consent, HostStatus
-from packhost.server.mcp import GovernedServer, build_server
-from packhost.store.lock import HostLock
 from packhost.store.ops import approvals, executions
 from packhost.store.sqlite import STORE_NAME, SqliteStore
-from packhost.transports.holder import call_control
-from packhost.transports.socket import Peer, socket_server
+from packhost.transports.holder import Wire
+from packhost.transports.socket import Peer
+from packhost.workspace.redaction import redacted_logging
 from packhost.workspace.root import Root, find_root
 from packhost.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from packhost.server.mcp import GovernedServer
 
 log = logging.getLogger("packhost")
 KEY_NAME = "host.key"
@@ -141,6 +143,7 @@ class Host:
             workspace, provided.kinds, found=found, problems=(*problems, *provided.problems)
         )
         self._drivers.update(provided.run_drivers)
+        workspace.secrets.add_sources(provided.secret_sources)
         approvals_, autonomy, limits = workspace.approvals, workspace.autonomy, workspace.limits
         return Configuration(
             catalog=build_catalog(registry, provided.kinds, workspace.bounds(), workspace.generation),
@@ -153,7 +156,9 @@ class Host:
             sections={pack.id: workspace.config(pack.config_key) for pack in registry.packs.values()},
             resolve_secret=workspace.secrets.resolve,
             redact=workspace.secrets.redact,
+            root_path=str(workspace.root.path),
             problems=tuple(str(problem) for problem in (*workspace.problems, *registry.problems)),
+            warnings=tuple(str(warning) for warning in registry.warnings),
         )
 
     def configuration(self) -> Configuration:
@@ -198,10 +203,18 @@ class Host:
 
     @property
     def server(self) -> GovernedServer:
-        """The MCP server of this host, for every transport."""
+        """The MCP server of this host, for every transport; the SDK is imported when it is first needed."""
         if self._server is None:
+            from packhost.server.mcp import build_server  # the command line has no use for the SDK
+
             self._server = build_server(self)
         return self._server
+
+    async def serve_wire(self, wire: Wire) -> None:
+        """Serve an MCP client that came by the socket."""
+        from packhost.transports.lines import serve_lines  # as above
+
+        await serve_lines(self.server, wire.source, wire.sink)
 
     @property
     def generation(self) -> int:
@@ -250,7 +263,11 @@ class Host:
             store=f"SQLite {shown.pop('store')['sqlite']}",
             pending_approvals=shown.pop("approvals_pending"),
             problems=tuple(shown.pop("problems")),
-            more={key: shown[key] for key in ("autonomy", "enforcement", "broken", "withheld") if shown[key]},
+            more={
+                key: shown[key]
+                for key in ("autonomy", "enforcement", "broken", "withheld", "warnings")
+                if shown[key]
+            },
         )
 
     def run_of(self, approval_id: str) -> str | None:
@@ -272,63 +289,9 @@ async def open_host(root: Root) -> AsyncIterator[Host]:
     async with anyio.create_task_group() as tasks:
         host = Host(root, tasks)
         try:
-            await host.start()
-            yield host
+            with redacted_logging(host.workspace.secrets.redactor):
+                await host.start()
+                yield host
         finally:
             await host.stop()
             tasks.cancel_scope.cancel()
-
-
-class RemoteControl:
-    """Operations on the host that holds the workspace, through its socket."""
-
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
-
-    async def request(self, op: str, params: dict[str, Any]) -> Any:
-        """Run one operation; raises `PackhostError` as the host did."""
-        return await call_control(self._socket, op, params)
-
-
-@asynccontextmanager
-async def open_control(start: Path | None) -> AsyncIterator[Control]:
-    """Operations on a workspace: on the host that holds it, else in this process."""
-    with workspace_root(start) as root, HostLock(root.state) as lock:
-        if not lock.acquire():
-            yield RemoteControl(root.socket)
-            return
-        async with open_host(root) as host, socket_server(root.socket, host.server, host.operate):
-            yield host.control
-
-
-async def serve(start: Path | None, http: str | None = None) -> int:
-    """Serve a workspace on stdio, or on `http` (HOST:PORT); the exit code.
-
-    A second stdio host on one workspace relays to the first; a second HTTP host is refused.
-    """
-    with workspace_root(start) as root, HostLock(root.state) as lock:
-        if lock.acquire():
-            async with open_host(root) as host, socket_server(root.socket, host.server, host.operate):
-                await _serve(host, http)
-            return 0
-        if http is None:
-            from packhost.transports.relay import relay_stdio
-
-            return await relay_stdio(root.socket)
-        holder = lock.holder()
-        who = f"process {holder.pid}" if holder else "another process"
-        raise StoreUnavailable(
-            f"{who} is the host of this workspace",
-            hint="end it first, or connect through it: a second `packhost serve` on stdio relays to it",
-        )
-
-
-async def _serve(host: Host, http: str | None) -> None:
-    if http is None:
-        from packhost.transports.stdio import serve_stdio
-
-        await serve_stdio(host.server)
-        return
-    from packhost.transports.http import serve_http
-
-    await serve_http(host.server, http, version=host.version)

@@ -1,0 +1,87 @@
+"""Ways into a workspace: serve it, or operate on it through whoever serves it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from packhost.app.host import Host, open_host
+from packhost.control.base import Control
+from packhost.errors import StoreUnavailable
+from packhost.store.lock import HostLock
+from packhost.transports.holder import call_control
+from packhost.transports.relay import relay_stdio
+from packhost.transports.socket import socket_server
+from packhost.workspace.root import Root, find_root
+
+
+def workspace_root(start: Path | None) -> Root:
+    """The workspace of a folder, by default the present one; see `find_root`."""
+    return Root(find_root(start or Path.cwd()))
+
+
+class RemoteControl:
+    """Operations on the host that holds the workspace, through its socket."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def request(self, op: str, params: dict[str, Any]) -> Any:
+        """Run one operation; raises `PackhostError` as the host did."""
+        return await call_control(self._socket, op, params)
+
+
+@asynccontextmanager
+async def hold(root: Root) -> AsyncIterator[Host]:
+    """A running host that further processes reach by its socket; the caller holds the lock."""
+    async with open_host(root) as host, socket_server(root.socket, host.serve_wire, host.operate):
+        yield host
+
+
+@asynccontextmanager
+async def open_control(start: Path | None) -> AsyncIterator[Control]:
+    """Operations on a workspace: on the host that holds it, else in this process.
+
+    In this process, what was started in the background is waited for before the workspace is let go.
+    """
+    with workspace_root(start) as root, HostLock(root.state) as lock:
+        if not lock.acquire():
+            yield RemoteControl(root.socket)
+            return
+        async with hold(root) as host:
+            yield host.control
+            await host.runs.drain()
+
+
+async def serve(start: Path | None, http: str | None = None) -> int:
+    """Serve a workspace on stdio, or on `http` (HOST:PORT); the exit code.
+
+    A second stdio host on one workspace relays to the first; a second HTTP host is refused.
+    """
+    with workspace_root(start) as root, HostLock(root.state) as lock:
+        if lock.acquire():
+            async with hold(root) as host:
+                await _serve(host, http)
+            return 0
+        if http is None:
+            return await relay_stdio(root.socket)
+        holder = lock.holder()
+        who = f"process {holder.pid}" if holder else "another process"
+        raise StoreUnavailable(
+            f"{who} is the host of this workspace",
+            hint="end it first, or connect through it: a second `packhost serve` on stdio relays to it",
+        )
+
+
+async def _serve(host: Host, http: str | None) -> None:
+    # each brings the SDK, and HTTP a web server: a relay and the command line need neither
+    if http is None:
+        from packhost.transports.stdio import serve_stdio
+
+        await serve_stdio(host.server)
+    else:
+        from packhost.transports.http import serve_http
+
+        await serve_http(host.server, http, version=host.version)
