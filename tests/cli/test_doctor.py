@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packhost.cli.checks import landlock_abi, sqlite_check
+from packhost.cli.checks import sqlite_check
 
 
 def states(ran: Any) -> dict[str, str]:
@@ -95,7 +95,3 @@ def test_a_connected_client_is_found(workspace: Path, packhost: Callable[..., An
 )
 def test_a_sqlite_with_the_reset_bug_is_noted(version: tuple[int, int, int], state: str) -> None:
     assert sqlite_check(version).state == state
-
-
-def test_the_kernels_landlock_is_asked_for_its_version() -> None:
-    assert landlock_abi() >= 0

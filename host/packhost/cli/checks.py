@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import sqlite3
@@ -16,13 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from packhost.clients import claude_code, cursor
+from packhost.sandbox import landlock
 from packhost.sandbox.openat2 import Openat2, best_opener
 from packhost.store.lock import HostLock
 from packhost.workspace.root import Root
 
 State = Literal["ok", "note", "broken"]
-_LANDLOCK_CREATE_RULESET: Final = 444
-_LANDLOCK_VERSION_FLAG: Final = 1
 _RESET_FIXED: Final = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 """The releases of SQLite that first held the fix of its WAL-reset bug, each for its own line."""
 
@@ -68,26 +66,13 @@ def machine() -> Iterator[Check]:
         yield Check("openat2", "ok", "available: paths are resolved by the kernel, below the root")
     else:
         yield Check("openat2", "note", "not available: paths are walked a component at a time")
-    abi = landlock_abi()
+    abi = landlock.detect()
     if abi:
         yield Check("landlock", "ok", f"ABI {abi} available")
     else:
-        yield Check("landlock", "note", "not available: packs from elsewhere run at level `advisory`")
-
-
-def landlock_abi() -> int:
-    """The kernel's Landlock ABI; 0 where there is none."""
-    if not sys.platform.startswith("linux"):
-        return 0
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    found: int = call(
-        ctypes.c_long(_LANDLOCK_CREATE_RULESET),
-        None,
-        ctypes.c_size_t(0),
-        ctypes.c_uint(_LANDLOCK_VERSION_FLAG),
-    )
-    return max(found, 0)
+        yield Check(
+            "landlock", "note", "not available: packs from elsewhere can only run at the level `advisory`"
+        )
 
 
 def state_folder(root: Root) -> Iterator[Check]:

@@ -12,31 +12,11 @@ from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.cli.terminal import Terminal, person_at_hand
 from packhost.errors import ConfigInvalid
-from packhost.rules.scopes import parse_scope
-from packhost.workspace.config import load_settings
 from packhost.workspace.consent import seen_digest
 from packhost.workspace.root import CONFIG_FILE, Root
+from packhost.workspace.template import init_settings_text
 
 _FOLDER = "src"
-
-_HEAD = """\
-# What agents may do in this workspace. Narrowing it holds at once; widening it waits for `packhost accept`.
-packhost: 1
-packs:
-  - agent-runtime
-  - workspace
-bound: # nothing goes beyond these
-  - path read **
-  - path write .agent-runtime/**
-"""
-_WRITES = """\
-  - path write {glob}
-policy:
-  - match: {{pack: workspace, permission: write}}
-    decide: ask
-    reason: writes are looked at first
-    relaxable: true # no longer asked at the level `autonomous`
-"""
 
 
 @click.command(
@@ -65,8 +45,7 @@ def command(folder: str | None, no_write: bool, workspace: Path | None, as_json:
         path = root.path / CONFIG_FILE
         _refuse_existing(path)
         chosen = "" if no_write else folder if folder is not None else _offer()
-        text = _HEAD + (_WRITES.format(glob=_glob(chosen)) if chosen else "policy: []\n")
-        load_settings(text.encode())
+        text = init_settings_text(_inside(chosen) if chosen else None)
         _write_new(path, text)
     request(path.parent, "accept.apply", digest=seen_digest(text.encode(), {}), channel="init")
     if as_json:
@@ -90,14 +69,18 @@ def _offer() -> str:
     return answer or _FOLDER
 
 
-def _glob(folder: str) -> str:
-    """The glob of everything below a folder; raises `ConfigInvalid` for what is no folder inside the root."""
+def _inside(folder: str) -> str:
+    """The folder in its one spelling; raises `ConfigInvalid` for what is no folder inside the root."""
     path = PurePosixPath(folder)
     if path.is_absolute() or ".." in path.parts or any(mark in folder for mark in "*?[]{}\\\0\n"):
         raise ConfigInvalid(f"`{folder}` is not a folder inside the workspace", hint="name one such as `src`")
-    glob = "**" if path == PurePosixPath(".") else f"{path}/**"
-    parse_scope(f"path write {glob}")
-    return glob
+    return str(path)
+
+
+def _glob(folder: str) -> str:
+    """What is allowed when agents may write below a folder."""
+    path = _inside(folder)
+    return "**" if path == "." else f"{path}/**"
 
 
 def _refuse_existing(path: Path) -> None:
