@@ -102,6 +102,13 @@ def test_an_agents_shell_raises_nothing(
     assert packhost("sessions", "lower", session, "observe").status == 0
 
 
+def test_an_agents_shell_resumes_nothing_that_a_person_may_have_paused(
+    used: str, packhost: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CURSOR_AGENT", "1")
+    assert packhost("runs", "resume", used).status == 3
+
+
 def test_the_chain_is_verified_and_exported_as_lines(used: str, packhost: Callable[..., Any]) -> None:
     verified = packhost("audit", "verify", "--json").json
     exported = [json.loads(line) for line in packhost("audit", "export").out.splitlines()]

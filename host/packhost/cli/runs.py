@@ -14,7 +14,7 @@ from packhost.cli.asking import LOOK_EVERY, answer_nested
 from packhost.cli.host import request, with_control
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import moment, pretty, print_facts, print_json, print_table
-from packhost.cli.terminal import person_at_hand
+from packhost.cli.terminal import person_at_hand, refuse_agents
 from packhost.control.base import Control
 from packhost.gate.display import visible
 
@@ -127,6 +127,7 @@ def pause(id: str, reason: str, workspace: Path | None, as_json: bool) -> None:
 @json_option
 def resume(id: str, workspace: Path | None, as_json: bool) -> None:
     """Let run ID go on. With no host running, it runs here until it ends or pauses."""
+    refuse_agents("packhost runs resume")
     _say(with_control(workspace, lambda control: _resume(control, id)), as_json)
 
 
