@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pluggy
-
-if TYPE_CHECKING:
-    from packhost.kinds.context import RunDriver
+from packhost.api import RunDriver, hookimpl
 
 __all__ = ["packhost_run_drivers"]
 
-_hook = pluggy.HookimplMarker("packhost")
 
-
-@_hook
+@hookimpl
 def packhost_run_drivers() -> list[RunDriver]:
     """The driver of `agent-runtime:turn`."""
     from packhost_packs.agent_runtime.loop import TurnDriver  # a listing of tools needs no loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packhost.kinds.context import CallContext, RunView, SessionView
+from packhost.api import CallContext, RunView, SessionView
 from packhost_packs.agent_runtime.execute import result_of, services
 from packhost_packs.agent_runtime.limits import seconds
 

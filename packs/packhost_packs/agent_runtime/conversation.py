@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packhost.errors import InvalidInput
+from packhost.api import InvalidInput
 
 Message = dict[str, Any]
 

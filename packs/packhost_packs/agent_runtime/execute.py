@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packhost.errors import InvalidInput, PackhostError
-from packhost.kinds.context import CallContext, HostServices, RunView
+from packhost.api import CallContext, HostServices, InvalidInput, PackhostError, RunView
 from packhost_packs.agent_runtime.limits import limits_of
 from packhost_packs.agent_runtime.loop import DRIVER
 from packhost_packs.agent_runtime.profiles import Chosen, choose

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from packhost.errors import Code, PackhostError
+from packhost.api import Code, PackhostError
 
 FaultOutcome = Literal["protocol_error", "provider_error", "unsupported", "limit_exceeded"]
 

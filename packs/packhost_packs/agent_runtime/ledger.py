@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from packhost.kinds.context import RunResult
+from packhost.api import RunResult
 from packhost_packs.agent_runtime.conversation import Message, result_block
 from packhost_packs.agent_runtime.limits import Limits
 from packhost_packs.agent_runtime.providers.base import Reply, Usage

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from packhost.errors import InvalidInput
+from packhost.api import InvalidInput
 
 MAX_TURNS = 20
 MAX_TOOL_CALLS = 100

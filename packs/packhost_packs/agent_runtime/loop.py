@@ -14,8 +14,7 @@ from typing import Any
 
 import anyio
 
-from packhost.errors import PackhostError
-from packhost.kinds.context import Message, OfferedTool, RunHandle, RunResult, RunStopped, ToolOutcome
+from packhost.api import Message, OfferedTool, PackhostError, RunHandle, RunResult, RunStopped, ToolOutcome
 from packhost_packs.agent_runtime.contract import check_contract
 from packhost_packs.agent_runtime.conversation import check_continuation, normalised
 from packhost_packs.agent_runtime.faults import TurnFault

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from packhost.errors import NotFound, PackhostError
+from packhost.api import NotFound, PackhostError
 
 LINES = """agent_runtime:
   default_model: main

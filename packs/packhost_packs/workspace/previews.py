@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from packhost.errors import NotFound, PackhostError, ScopeDenied
-from packhost.kinds.context import CallContext
-from packhost.kinds.files import FileStat
+from packhost.api import CallContext, FileStat, NotFound, PackhostError, ScopeDenied
 from packhost_packs.workspace.text import decode, diff, visible
 from packhost_packs.workspace.writing import edited
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from packhost.errors import InvalidInput, ToolFailed
-from packhost.kinds.context import CallContext
+from packhost.api import CallContext, InvalidInput, ToolFailed
 from packhost_packs.workspace.text import decode
 
 LARGEST = 16 * 1024 * 1024

@@ -10,9 +10,7 @@ from typing import Any
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from packhost.errors import InvalidInput, PackhostError
-from packhost.kinds.context import CallContext
-from packhost.kinds.files import FileStat
+from packhost.api import CallContext, FileStat, InvalidInput, PackhostError
 from packhost_packs.workspace.text import is_binary
 
 SEARCHED = 4 * 1024 * 1024

@@ -6,7 +6,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterator
 
-from packhost.errors import ToolFailed
+from packhost.api import ToolFailed
 
 DIFF_LINES = 400
 """Lines of a diff that are shown."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from packhost.errors import InvalidInput, NotFound, PackhostError, ToolFailed
-from packhost.kinds.context import CallContext
+from packhost.api import CallContext, InvalidInput, NotFound, PackhostError, ToolFailed
 from packhost_packs.workspace.text import decode, diff
 
 

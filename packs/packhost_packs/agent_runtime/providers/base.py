@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from packhost.kinds.context import Message, OfferedTool
+from packhost.api import Message, OfferedTool
 from packhost_packs.agent_runtime.contract import calls_in, check_contract
 from packhost_packs.agent_runtime.faults import TurnFault
 

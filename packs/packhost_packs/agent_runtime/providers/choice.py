@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from packhost.errors import PackhostError
-from packhost.kinds.context import RunHandle
+from packhost.api import PackhostError, RunHandle
 from packhost_packs.agent_runtime.limits import seconds
 from packhost_packs.agent_runtime.profiles import Chosen
 from packhost_packs.agent_runtime.providers.base import Provider

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from packhost.kinds.context import Connection
+from packhost.api import Connection
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.providers import messages
 from packhost_packs.agent_runtime.providers.base import MAX_RESPONSE_BYTES, Reply, TurnRequest

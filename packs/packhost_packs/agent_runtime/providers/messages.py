@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packhost.errors import PackhostError
+from packhost.api import PackhostError
 from packhost_packs.agent_runtime import strict_json
 from packhost_packs.agent_runtime.contract import check_calls
 from packhost_packs.agent_runtime.faults import TurnFault

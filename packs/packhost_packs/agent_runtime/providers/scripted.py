@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from packhost.errors import InvalidInput
+from packhost.api import InvalidInput
 from packhost_packs.agent_runtime import strict_json
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.providers.base import Reply, TurnRequest, Usage, judge

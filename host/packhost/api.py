@@ -1,0 +1,53 @@
+"""What a pack may import from packhost; everything else is packhost's own and may change.
+
+A handler is `def handler(context: CallContext, arguments: dict)`, sync or async: it returns JSON
+data or raises `ToolFailed`. Hooks are described in `packhost.hookspecs`.
+"""
+
+from packhost.errors import Code, InvalidInput, NotFound, PackhostError, ScopeDenied, ToolFailed
+from packhost.hookspecs import hookimpl
+from packhost.kinds.base import Kind, Tool
+from packhost.kinds.context import (
+    CallContext,
+    Connection,
+    HostServices,
+    HttpReply,
+    Message,
+    OfferedTool,
+    RunDriver,
+    RunHandle,
+    RunResult,
+    RunStopped,
+    RunView,
+    SessionView,
+    ToolOutcome,
+)
+from packhost.kinds.files import Files, FileStat, Walk
+
+__all__ = [
+    "CallContext",
+    "Code",
+    "Connection",
+    "FileStat",
+    "Files",
+    "HostServices",
+    "HttpReply",
+    "InvalidInput",
+    "Kind",
+    "Message",
+    "NotFound",
+    "OfferedTool",
+    "PackhostError",
+    "RunDriver",
+    "RunHandle",
+    "RunResult",
+    "RunStopped",
+    "RunView",
+    "ScopeDenied",
+    "SessionView",
+    "Tool",
+    "ToolFailed",
+    "ToolOutcome",
+    "Walk",
+    "hookimpl",
+]
