@@ -1,4 +1,4 @@
-"""The shape of the tree: imports point down, modules and functions stay small, packages say what they export."""
+"""The shape of the tree: imports point down, modules and functions stay small, public names are explained."""
 
 from __future__ import annotations
 
