@@ -81,3 +81,22 @@ def test_a_change_that_brings_code_is_marked_so(
     someone = person(("Accept this? [y/N]", "n\n"))
     packhost("accept")
     assert "CODE  the secret `KEY`" in someone.seen
+
+
+def test_a_changed_pack_is_shown_as_a_diff(
+    workspace: Path, packhost: Callable[..., Any], person: Callable[..., Any]
+) -> None:
+    pack = workspace / "mine"
+    pack.mkdir()
+    (pack / "pack.yaml").write_text("packhost: 1\nid: mine\nversion: '1'\ntitle: Mine\ntools: []\n")
+    (pack / "code.py").write_text("x = 1\n")
+    file = workspace / "packhost.yaml"
+    file.write_text(file.read_text().replace("packs: [", "packs: [{path: ./mine}, "))
+    assert packhost("accept", "--yes").status == 0
+    (pack / "code.py").write_text("x = 1\ny = '\u202eevil'\n")
+    (pack / "blob.bin").write_bytes(b"\0")
+    someone = person(("Accept this? [y/N]", "n\n"))
+    ran = packhost("accept", "--json")
+    assert "\x1b[32m+y = '\\u202eevil'" in someone.seen
+    assert "new: blob.bin (binary, 1 bytes)" in someone.seen
+    assert [one["name"] for one in ran.json["sources"]["./mine"]] == ["blob.bin", "code.py"]

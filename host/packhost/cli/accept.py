@@ -11,6 +11,7 @@ from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.cli.run import OK, REFUSED
+from packhost.cli.sources import coloured, source_lines
 from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.errors import ConfigInvalid
 from packhost.gate.display import visible
@@ -38,7 +39,8 @@ def command(ctx: click.Context, yes: bool, workspace: Path | None, as_json: bool
         _end(ctx, as_json, found, "nothing waits: packhost.yaml is as it was accepted, or narrower")
     if not yes:
         with Terminal("accepting") as terminal:
-            terminal.write(f"{_listing(found)}\n")
+            listing = _listing(found)
+            terminal.write(f"{listing if coloured() else click.unstyle(listing)}\n")
             if not terminal.confirm("Accept this?"):
                 _end(ctx, as_json, found, "not accepted; the copy last accepted holds", REFUSED)
     elif not as_json:
@@ -54,6 +56,7 @@ def _listing(found: dict[str, Any]) -> str:
         lines.append(f"{mark}{visible(change['text'])}")
     if not found["changes"]:
         lines.append("  nothing beyond what holds already; your consent is put on record")
+    lines += source_lines(found["sources"])
     if any(change["code"] for change in found["changes"]):
         lines.append("Lines marked CODE let a program from elsewhere run under your account.")
     return "\n".join(lines)
@@ -63,7 +66,8 @@ def _end(
     ctx: click.Context, as_json: bool, found: dict[str, Any], sentence: str, status: int = OK
 ) -> NoReturn:
     if as_json:
-        print_json({"accepted": not found["pending"], "changes": found["changes"], "digest": found["digest"]})
+        told = {key: found[key] for key in ("changes", "sources", "digest")}
+        print_json({"accepted": not found["pending"], **told})
     else:
         click.echo(sentence)
     ctx.exit(status)

@@ -116,6 +116,16 @@ class Root:
             hint="set XDG_STATE_HOME or XDG_RUNTIME_DIR to a short path",
         )
 
+    @property
+    def moved(self) -> bool:
+        """Whether another folder, or none, now lies at the path that was opened."""
+        opened = os.fstat(self.descriptor)
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != (opened.st_dev, opened.st_ino)
+
     def _runtime_folders(self) -> list[Path]:
         configured = self._environ.get("XDG_RUNTIME_DIR", "")
         found = [Path(configured) / "packhost"] if os.path.isdir(configured) else []

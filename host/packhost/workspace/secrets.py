@@ -191,7 +191,7 @@ def _from_keyring(entry: str) -> str:
             "the secret source `keyring:` is not installed", hint="install `packhost[keyring]`"
         ) from None
     try:
-        value = keyring.get_password(service, name)
+        value: str | None = keyring.get_password(service, name)
     except (KeyringError, OSError, RuntimeError):
         raise ConfigInvalid(
             f"the keyring could not be asked for `{entry}`", hint="unlock it, and check its backend"

@@ -48,7 +48,7 @@ def gather_sources(folder: Path) -> Sources:
     found: Sources = {}
     total = 0
     try:
-        for name, path in _files(folder):
+        for name, path in files_below(folder):
             found[name] = _read(path)
             total += len(found[name])
             if len(found) > MAX_FILES or total > MAX_BYTES:
@@ -62,7 +62,11 @@ def gather_sources(folder: Path) -> Sources:
     return found
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Every file below a folder by relative path, caches and compiled ones left out.
+
+    Raises `ConfigInvalid` for a link and `OSError`.
+    """
     pending = [""]
     while pending:
         prefix = pending.pop()

@@ -39,6 +39,7 @@ from packhost.workspace.differences import STRICTNESS, Change, widening
 from packhost.workspace.files import look, read_file, write_file
 from packhost.workspace.installed import InstalledPacks, manifest_in
 from packhost.workspace.lock import LOCK_FILE, lock_text
+from packhost.workspace.paths import FileChange, PathPacks
 from packhost.workspace.root import CONFIG_FILE, Root
 from packhost.workspace.secrets import Secrets, SecretSource
 from packhost.workspace.settings import (
@@ -96,7 +97,7 @@ class Workspace:
         self._accepted = self._defaults
         self._file = self._defaults
         self._good: ConfigFile | None = None
-        self._current: dict[str, str] = {}
+        self._packs = PathPacks(root)
         self.secrets = Secrets({}, base=root.path, environ=environ, sources=sources)
         self._marks = self._look()
         self._load()
@@ -106,11 +107,16 @@ class Workspace:
     def refresh(self) -> bool:
         """Read again what has changed on disk since the last look; whether anything did.
 
-        Costs two stats where nothing has. Never raises for a file's content: see `problems`.
+        Costs two stats where nothing has, and once a second one for each file of a pack by path. Never
+        raises for a file's content: see `problems`.
         """
         marks = self._look()
         if marks == self._marks:
             return False
+        return self._reload()
+
+    def reload(self) -> bool:
+        """Read everything again, whatever its looks; whether anything has changed."""
         return self._reload()
 
     def _reload(self) -> bool:
@@ -121,11 +127,12 @@ class Workspace:
         self.generation += changed
         return changed
 
-    def _look(self) -> tuple[object, object]:
-        return look(self.root.descriptor, CONFIG_FILE), look(None, self.root.state / ACCEPTED_FILE)
+    def _look(self) -> tuple[object, ...]:
+        accepted = look(None, self.root.state / ACCEPTED_FILE)
+        return look(self.root.descriptor, CONFIG_FILE), accepted, self._packs.mark()
 
     def _state(self) -> tuple[object, ...]:
-        digests = self._accepted.digest, self._file.digest, tuple(self._current.items())
+        digests = self._accepted.digest, self._file.digest, tuple(self._packs.current.items())
         return *digests, self.consent, self.problems, self.broken
 
     def _load(self) -> None:
@@ -169,46 +176,23 @@ class Workspace:
                 self.broken = found[0]
 
     def _check_packs(self, problems: list[Problem]) -> None:
-        self._current = {}
-        pinned = self.consent.packs if self.consent else {}
-        for path in {pack.path: None for pack in (*self.file.packs, *self.accepted.packs) if pack.path}:
-            try:
-                self._current[path] = digest_of(read_sources(self._folder(path)))
-            except PackhostError as error:
-                problems += problems_of(error)
-            old = pinned.get(path)
-            if old is not None and self._current.get(path) != old.sha256:
-                message = (
-                    f"the pack `{old.id}` in `{path}` is not what was accepted; the accepted copy runs on"
-                )
-                hint = "let a person look at it and run `packhost accept`"
-                problems.append(Problem("PACK_CHANGED", message, hint, pack=old.id))
-            if old is not None and not self._kept(old):
-                message = f"the accepted copy of the pack `{old.id}` is gone or damaged, so it is left out"
-                problems.append(
-                    Problem("PACK_CHANGED", message, "accept it again with `packhost accept`", pack=old.id)
-                )
+        paths = [pack.path for pack in (*self.file.packs, *self.accepted.packs) if pack.path]
+        problems += self._packs.check(paths, self._pinned)
 
-    def _folder(self, path: str) -> Path:
-        return self.root.path / Path(path).expanduser()
-
-    def _copy(self, pack: PinnedPack) -> Path:
-        return self.root.state / PACKS_FOLDER / pack.sha256
-
-    def _kept(self, pack: PinnedPack) -> bool:
-        try:
-            return digest_of(read_sources(self._copy(pack))) == pack.sha256
-        except PackhostError:
-            return False
+    @property
+    def _pinned(self) -> Mapping[str, PinnedPack]:
+        return self.consent.packs if self.consent else {}
 
     def _accepted_manifest(self, pack: PackSettings) -> PackManifest | None:
         if pack.path is None:
             return self._installed.manifest(pack.name)
-        pinned = self.consent.packs.get(pack.path) if self.consent else None
-        return manifest_in(self._copy(pinned)) if pinned else None
+        pinned = self._pinned.get(pack.path)
+        return manifest_in(self._packs.copy(pinned)) if pinned else None
 
     def _file_manifest(self, pack: PackSettings) -> PackManifest | None:
-        return manifest_in(self._folder(pack.path)) if pack.path else self._installed.manifest(pack.name)
+        if pack.path is None:
+            return self._installed.manifest(pack.name)
+        return manifest_in(self._packs.folder(pack.path))
 
     # --- what holds now ----------------------------------------------------------------------------
 
@@ -229,9 +213,9 @@ class Workspace:
 
     def changes(self) -> tuple[Change, ...]:
         """What would become possible if the file were accepted as it stands."""
-        pinned = self.consent.packs if self.consent else {}
+        pinned, current = self._pinned, self._packs.current
         changed = {
-            pack.path: pack.path not in pinned or self._current.get(pack.path) != pinned[pack.path].sha256
+            pack.path: pack.path not in pinned or current.get(pack.path) != pinned[pack.path].sha256
             for pack in self.file.packs
             if pack.path
         }
@@ -242,8 +226,18 @@ class Workspace:
         """What stands for exactly the file and sources that `changes` speaks of; `accept` takes it."""
         return seen_digest(self._file.source, self._digests(self.file))
 
+    def pack_changes(self) -> dict[str, tuple[FileChange, ...]]:
+        """How each pack by path that waits differs from its accepted copy, by the path in the file."""
+        pinned, current = self._pinned, self._packs.current
+        waiting = [
+            pack.path
+            for pack in self.file.packs
+            if pack.path and (pack.path not in pinned or current.get(pack.path) != pinned[pack.path].sha256)
+        ]
+        return {path: self._packs.changes(path, pinned.get(path)) for path in waiting}
+
     def _digests(self, settings: Settings) -> dict[str, str]:
-        return {pack.path: self._current.get(pack.path, "") for pack in settings.packs if pack.path}
+        return {pack.path: self._packs.current.get(pack.path, "") for pack in settings.packs if pack.path}
 
     def bounds(self) -> tuple[Layer, ...]:
         """The workspace's bound in each configuration, one layer when they are equal."""
@@ -334,10 +328,10 @@ class Workspace:
         layers = self._narrowing(index, pack, at, other)
         if pack.path is None:
             return EnabledPack(pack.name, None, trust or pack.name in SHIPPED_PACKS, layers)
-        pinned = self.consent.packs.get(pack.path) if self.consent else None
-        if pinned is None or not self._kept(pinned):
+        pinned = self._pinned.get(pack.path)
+        if pinned is None or not self._packs.kept(pinned):
             return None
-        return EnabledPack(pinned.id, self._copy(pinned), trust, layers, pinned.sha256, pack.path)
+        return EnabledPack(pinned.id, self._packs.copy(pinned), trust, layers, pinned.sha256, pack.path)
 
     def _narrowing(self, index: int, pack: PackSettings, at: int, other: PackSettings) -> tuple[Layer, ...]:
         name = f"pack entry `{pack.name}`"
@@ -360,13 +354,14 @@ class Workspace:
         change brings code and may not, and `ConfigInvalid` when the file or a pack is broken.
         """
         self._reload()
+        if self.root.moved:
+            raise _refused("another folder lies in the workspace's place now", "start this host again there")
         source = read_file(self.root.descriptor, CONFIG_FILE)
         config = (
             load_config(source, CONFIG_FILE, self._file_manifest) if source is not None else self._defaults
         )
-        taken = {
-            pack.path: read_sources(self._folder(pack.path)) for pack in config.settings.packs if pack.path
-        }
+        paths = [pack.path for pack in config.settings.packs if pack.path]
+        taken = {path: read_sources(self._packs.folder(path)) for path in paths}
         digests = {path: digest_of(sources) for path, sources in taken.items()}
         now = seen_digest(source, digests)
         if now != self.seen or (seen is not None and now != seen):
