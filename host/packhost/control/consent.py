@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from packhost.control.base import Parts, text
@@ -14,11 +15,15 @@ from packhost.store.ops import approvals
 async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
     """What would become possible if `packhost.yaml` were accepted as it stands."""
     workspace = parts.workspace
-    workspace.refresh()
+    workspace.reload()
     found = workspace.changes()
     return {
         "pending": bool(found) or workspace.consent is None,
         "changes": [{"text": change.text, "code": change.code} for change in found],
+        "sources": {
+            path: [asdict(change) for change in changes]
+            for path, changes in workspace.pack_changes().items()
+        },
         "digest": workspace.seen,
         "problems": [str(problem) for problem in workspace.problems],
         "broken": str(workspace.broken) if workspace.broken else None,
