@@ -16,8 +16,8 @@ from packhost.store.ops import events
 from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
-NEXT = Migration(2, "colours", ("ALTER TABLE sessions ADD COLUMN colour TEXT",))
-BROKEN = Migration(2, "broken", ("CREATE TABLE fine(id TEXT)", "CREATE TABLE broken("))
+NEXT = Migration(len(MIGRATIONS) + 1, "colours", ("ALTER TABLE sessions ADD COLUMN colour TEXT",))
+BROKEN = Migration(len(MIGRATIONS) + 1, "broken", ("CREATE TABLE fine(id TEXT)", "CREATE TABLE broken("))
 
 
 def note(tx: Tx, text: str) -> int:
@@ -66,7 +66,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(anyio_backend: str, tmp_
     with pytest.raises(PackhostError) as caught:
         SqliteStore(path, "ws")
     assert caught.value.code == "STORE_NEWER"
-    assert caught.value.data == {"found": 2, "known": 1}
+    assert caught.value.data == {"found": len(MIGRATIONS) + 1, "known": len(MIGRATIONS)}
     assert caught.value.hint
     assert path.read_bytes() == before
 
@@ -109,7 +109,7 @@ async def test_a_schema_that_was_never_released_is_refused(anyio_backend: str, t
     await SqliteStore(path, "ws").close()
     changed = Migration(1, "first", (*MIGRATIONS[0].statements, "CREATE TABLE more(id TEXT)"))
     with pytest.raises(StoreUnavailable) as caught:
-        SqliteStore(path, "ws", migrations=(changed,))
+        SqliteStore(path, "ws", migrations=(changed, *MIGRATIONS[1:]))
     assert str(path) in caught.value.hint
 
 

@@ -2,52 +2,59 @@
 
 One record for each question, whatever channel answers it, and the first answer wins. The identical
 call attaches to the record that is pending or approved; an approval is used once, in the same
-transaction as the intent of the call that it allows.
+transaction as the intent of the call that it allows. What the record says is not taken at its word:
+see `answers`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import anyio
 
 from packhost.errors import Conflict, NotFound, PackhostError
+from packhost.gate.answers import sound, statement_of, weaker
 from packhost.gate.configuration import Terms
 from packhost.gate.context import Deadline, GateContext, refused
-from packhost.gate.display import display_arguments, question
+from packhost.gate.display import display_arguments
 from packhost.gate.evaluate import Evaluation
+from packhost.gate.granting import Granting, path_names
+from packhost.gate.operators import Operators, Signed
+from packhost.gate.outcomes import Approved, prompt_of, required, settled, unproved
+from packhost.gate.prompt import Question
 from packhost.gate.types import Asker, Caller, Deferred, Prompt, Refusal
 from packhost.kinds.context import CallContext
-from packhost.names import ToolId, new_id
+from packhost.names import new_id
 from packhost.rules.approvals import binding, may_ask_again
-from packhost.rules.arguments import parse_argument_match
-from packhost.rules.grants import Grant, covers
-from packhost.store.base import Store
+from packhost.rules.autonomy import Level
+from packhost.rules.policy import Decision
+from packhost.store.base import Store, Tx
 from packhost.store.ops import approvals, grants
-from packhost.store.rows import ApprovalAnswer, ApprovalRow, GrantRow, NewApproval
+from packhost.store.rows import ApprovalAnswer, ApprovalRow, NewApproval, NewGrant
 
 Preview = Callable[[], Awaitable[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Approved:
-    """A call that may run, and what allows it: used up with the intent."""
-
-    approval_id: str | None = None
-    binding: str | None = None
-    grant_id: str | None = None
 
 
 class Approvals:
     """Questions to people about calls: asked, attached to, answered."""
 
-    def __init__(self, store: Store, key: bytes, terms: Callable[[], Terms]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        key: bytes,
+        terms: Callable[[], Terms],
+        operators: Operators,
+        granting: Granting,
+        level: Callable[[str], Level],
+    ) -> None:
         self._store = store
         self._key = key
         self._terms = terms
+        self._operators = operators
+        self._granting = granting
+        self._level = level
+        self._used: set[str] = set()
 
     def binding(self, evaluation: Evaluation, caller: Caller) -> str:
         """The keyed digest of exactly this call by exactly this requester."""
@@ -71,7 +78,7 @@ class Approvals:
         deadline: Deadline | None,
     ) -> Approved | Refusal | Deferred:
         """Find a grant or an approved record, else ask and wait; `deadline` stands still meanwhile."""
-        granted = self._grant(evaluation, caller)
+        granted = self._granting.covering(evaluation, caller.principal)
         if granted is not None:
             return Approved(grant_id=granted)
         terms = self._terms()
@@ -86,26 +93,20 @@ class Approvals:
         if isinstance(row, Refusal):
             return row
         if row.status == "approved":
-            return Approved(row.id, digest)
+            return Approved(row.id, digest, answers_json=row.answers_json)
         if asker is None and caller.run_id is None:
             return required(row)
         if deadline is None:
-            return await self._wait(row, asker)
+            return await self._wait(row, asker, evaluation.decision)
         deadline.hold()
         try:
-            return await self._wait(row, asker)
+            return await self._wait(row, asker, evaluation.decision)
         finally:
             deadline.release()
 
-    def _grant(self, evaluation: Evaluation, caller: Caller) -> str | None:
-        if not evaluation.decision.grantable:
-            return None
-        tool = evaluation.entry.tool
-        now = self._now()
-        for row in self._store.read(grants.for_tool, tool.id.canonical, now):
-            if covers(_grant_of(row, tool.id, caller.principal), evaluation.facts, tool.version, now):
-                return row.id
-        return None
+    def used(self, approval_id: str) -> None:
+        """Remember that an approval was used up, whatever becomes of its record."""
+        self._used.add(approval_id)
 
     async def _record(
         self, evaluation: Evaluation, caller: Caller, digest: str, preview: Preview, terms: Terms
@@ -114,7 +115,10 @@ class Approvals:
         now = self._now()
         live = self._store.read(approvals.find_live, digest, now)
         if live is not None:
-            return live
+            flaw = self._flaw(live, evaluation.decision)
+            if flaw is None:
+                return live
+            await self._store.write(approvals.void, live.id, "host", flaw)
         tool = evaluation.entry.tool
         rejected = self._store.read(approvals.denied_since, digest, now - terms.timeout)
         if not may_ask_again(rejected, now=now, timeout=terms.timeout):
@@ -125,6 +129,16 @@ class Approvals:
             )
         new = self._new(evaluation, caller, digest, await preview(), now + terms.timeout, terms)
         return await self._store.write(approvals.request, new)
+
+    def _flaw(self, row: ApprovalRow, decision: Decision | None) -> str | None:
+        """Why a live record cannot count for the call that found it."""
+        if row.id in self._used:
+            return "it was used already"
+        if row.status == "approved" and not sound(row, decision, self._operators):
+            return "its answers do not prove what the call needs"
+        if decision is not None and row.status == "pending" and weaker(row, decision):
+            return "the call needs more by now than was asked for"
+        return None
 
     def _new(
         self,
@@ -138,17 +152,24 @@ class Approvals:
         tool, decision = evaluation.entry.tool, evaluation.decision
         shown = display_arguments(evaluation.arguments, evaluation.entry.hidden)
         identity = new_id("ap")
-        text = question(
-            tool=tool.id.canonical,
-            client=caller.client,
-            reasons=[
-                f"{reason.text} ({reason.place})" if reason.place else reason.text
-                for reason in decision.reasons
-            ],
-            arguments=shown,
-            preview=preview,
+        asked = Question(
             approval_id=identity,
+            tool=tool.id.canonical,
+            tool_version=tool.version,
+            arguments=shown,
+            paths=path_names(evaluation.entry),
+            preview=preview,
+            reasons=decision.reasons,
+            approvals=decision.approvals,
+            approvers=decision.approvers,
+            assurance=decision.assurance,
+            client=caller.client,
+            principal=caller.principal,
+            session=caller.session_id,
+            level=self._level(caller.session_id),
+            run=caller.run_id,
             expires_in=terms.timeout,
+            expires_at=expires_at,
         )
         return NewApproval(
             id=identity,
@@ -161,7 +182,7 @@ class Approvals:
             names=tuple(named.name for named in decision.approvals),
             assurance=decision.assurance,
             approvers_needed=decision.approvers,
-            prompt=evaluation.redact(text),
+            prompt=evaluation.redact(asked.text()),
             args_json=evaluation.display_json,
             expires_at=expires_at,
             execution_id=caller.run_id,
@@ -189,7 +210,10 @@ class Approvals:
         asker = context.asker if isinstance(context, GateContext) else None
         if row.status == "pending" and asker is None:
             raise refused(required(row))
-        outcome = settled(row) if row.status != "pending" else await self._wait(row, asker, nested=True)
+        if row.status == "pending":
+            outcome = await self._wait(row, asker, nested=True)
+        else:
+            outcome = self._settled(row, None)
         if isinstance(outcome, Approved):
             return {"approval_id": row.id, "status": "approved"}
         if isinstance(outcome, Refusal) and outcome.code in ("APPROVAL_DENIED", "APPROVAL_EXPIRED"):
@@ -197,7 +221,12 @@ class Approvals:
         raise refused(required(row))
 
     async def _wait(
-        self, row: ApprovalRow, asker: Asker | None, *, nested: bool | None = None
+        self,
+        row: ApprovalRow,
+        asker: Asker | None,
+        decision: Decision | None = None,
+        *,
+        nested: bool | None = None,
     ) -> Approved | Refusal | Deferred:
         """Ask through the caller's own channel and follow the record: whichever ends first."""
         found: list[Approved | Refusal | Deferred] = []
@@ -205,7 +234,7 @@ class Approvals:
         async with anyio.create_task_group() as group:
 
             async def follow() -> None:
-                found.append(await self._follow(row))
+                found.append(await self._follow(row, decision))
                 group.cancel_scope.cancel()
 
             async def ask(by: Asker) -> None:
@@ -219,13 +248,15 @@ class Approvals:
                 group.start_soon(ask, asker)
         return found[0]
 
-    async def _follow(self, row: ApprovalRow) -> Approved | Refusal:
+    async def _follow(self, asked: ApprovalRow, decision: Decision | None) -> Approved | Refusal:
         """Wait until the record is decided, by whatever channel, or its time is over."""
-        with self._store.watch(f"approval:{row.id}") as watch:
+        with self._store.watch(f"approval:{asked.id}") as watch:
             while True:
-                row = self._store.read(approvals.get, row.id)
+                row = self._store.read(approvals.get, asked.id)
+                if row.binding != asked.binding:
+                    return unproved(asked)
                 if row.status != "pending":
-                    return settled(row)
+                    return self._settled(row, decision)
                 left = row.expires_at - self._now()
                 if left <= 0:
                     await self._store.write(approvals.expire_due)
@@ -241,14 +272,26 @@ class Approvals:
         if answer.verdict == "unanswered":
             return required(row, answer.reason)
         try:
-            await self.decide(
+            row = await self.decide(
                 row.id, answer.verdict, by=answer.by, channel=answer.channel, reason=answer.reason
             )
-        except Conflict:
-            return None  # decided elsewhere first
+        except Conflict as conflict:
+            if conflict.data.get("status") != "pending":
+                return None  # decided elsewhere first
+            return self._goes_on(row, conflict.message)
         except PackhostError as error:
-            return required(row, error.message)
-        return None
+            return self._goes_on(row, error.message)
+        return self._goes_on(row, "another person must agree") if row.status == "pending" else None
+
+    @staticmethod
+    def _goes_on(row: ApprovalRow, note: str) -> Refusal | None:
+        """A dialog's answer was not enough: a run waits on, a client is told."""
+        return None if row.run_id is not None else required(row, note)
+
+    def _settled(self, row: ApprovalRow, decision: Decision | None) -> Approved | Refusal:
+        if row.status == "approved" and row.consumed_by is None and self._flaw(row, decision) is not None:
+            return unproved(row)
+        return settled(row)
 
     def _now(self) -> float:
         return self._store.read(lambda tx: tx.now())
@@ -261,73 +304,49 @@ class Approvals:
         by: str,
         channel: str,
         reason: str = "",
+        signed: Signed | None = None,
+        grant: NewGrant | None = None,
     ) -> ApprovalRow:
         """Record a person's answer; the first one wins.
 
+        With `signed` it is an operator's. `grant` is given along with an approval that decides.
+
         :raises NotFound: when there is no such record.
-        :raises Conflict: when it is no longer pending.
-        :raises PackhostError: `APPROVAL_MODE_UNSUPPORTED` when it needs an operator's passphrase.
+        :raises Conflict: when it is no longer pending, or this person has approved it already.
+        :raises PackhostError: `APPROVAL_MODE_UNSUPPORTED` when it needs an operator's signature.
         """
         row = self._store.read(approvals.get, approval_id)
-        if row.assurance == "operator" and verdict == "approve":
-            raise PackhostError(
-                f"approval `{approval_id}` needs an operator's passphrase, and no operator is set up",
-                code="APPROVAL_MODE_UNSUPPORTED",
-                hint="lower `assurance` to `client` in packhost.yaml, or deny it",
-            )
         answer = ApprovalAnswer(verdict, by, channel, reason)
-        return await self._store.write(approvals.answer, approval_id, answer)
+        if signed is not None:
+            said = statement_of(row, verdict, reason, by, signed.at)
+            self._operators.check(said, signed, self._now())
+            answer = ApprovalAnswer(verdict, by, channel, reason, "operator", signed.at, signed.signature)
+        elif row.assurance == "operator" and verdict == "approve":
+            raise self._operators.missing(
+                f"approval `{approval_id}` needs an operator", f"packhost approvals approve {approval_id}"
+            )
+        if verdict == "approve" and row.status == "pending":
+            _another_person(row, answer)
+        return await self._store.write(_answer, approval_id, answer, grant)
 
 
-def _grant_of(row: GrantRow, tool: ToolId, principal: str) -> Grant:
-    """A stored grant as the rules read it; one for nobody in particular covers this principal."""
-    return Grant(
-        id=row.id,
-        principal=row.principal or principal,
-        tool=tool,
-        tool_version=row.tool_version,
-        arguments=tuple(
-            parse_argument_match(path, match) for path, match in json.loads(row.match_json).items()
-        ),
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        maximum_uses=row.max_uses,
-        uses=row.uses,
-    )
+def _answer(tx: Tx, approval_id: str, answer: ApprovalAnswer, grant: NewGrant | None) -> ApprovalRow:
+    row = approvals.answer(tx, approval_id, answer)
+    if grant is not None and row.status == "approved":
+        grants.add(tx, grant)
+    return row
 
 
-def prompt_of(row: ApprovalRow, nested: bool | None = None) -> Prompt:
-    """The question that a record stands for; asked from inside another call when `nested`."""
-    inside = row.run_id is not None if nested is None else nested
-    return Prompt(row.id, row.tool, row.prompt, row.expires_at, inside)
-
-
-def settled(row: ApprovalRow) -> Approved | Refusal:
-    """What a decided record means for the call that waits for it."""
-    if row.status == "approved":
-        return Approved(row.id, row.binding)
-    if row.status == "denied":
-        reason = f": {row.reason}" if row.reason else ""
-        return Refusal(
-            "APPROVAL_DENIED",
-            f"a person rejected this call to `{row.tool}`{reason}",
-            "do not repeat it unchanged; ask what they would accept",
-            approval_id=row.id,
-        )
-    return Refusal(
-        "APPROVAL_EXPIRED",
-        f"nobody answered approval `{row.id}` in time",
-        "make the same call again to ask afresh",
-        approval_id=row.id,
-    )
-
-
-def required(row: ApprovalRow, note: str = "") -> Refusal:
-    """The call waits for a person who was not reached; how to decide it and what to do then."""
-    return Refusal(
-        "APPROVAL_REQUIRED",
-        f"`{row.tool}` waits for a person{f': {note}' if note else ''}",
-        f"a person decides with `packhost approvals approve {row.id}`; then make the identical call again",
-        approval_id=row.id,
-        data={"expires_at": row.expires_at, "decide": f"packhost approvals approve {row.id}"},
-    )
+def _another_person(row: ApprovalRow, answer: ApprovalAnswer) -> None:
+    """Raise `Conflict` when the same person has approved with the same assurance already."""
+    person = answer.by.strip().casefold()
+    for former in row.answers:
+        if former.by.strip().casefold() == person and former.assurance in (answer.assurance, "operator"):
+            raise Conflict(
+                f"`{answer.by}` has approved `{row.id}` already, and it needs {row.approvers_needed} people",
+                code="APPROVAL_REQUIRED",
+                hint="another person must agree, under a name of their own",
+                status=row.status,
+                decided_by=None,
+                consumed_by=None,
+            )

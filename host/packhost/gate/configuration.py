@@ -30,6 +30,8 @@ class Terms:
 
     timeout: float
     unattended: Literal["hold", "reject"]
+    always_allow: bool = True
+    """Whether grants may be given, and those that were given count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,16 @@ from typing import Any, Literal
 import anyio
 
 from packhost.errors import Conflict, NotFound, PackhostError, StoreUnavailable
-from packhost.gate.approve import Approvals, Approved
-from packhost.gate.configuration import Configuration, Terms
+from packhost.gate.approve import Approvals
+from packhost.gate.configuration import Configuration
 from packhost.gate.context import GateContext, may_call
 from packhost.gate.display import as_text
 from packhost.gate.evaluate import Evaluation, Stopped, evaluate
 from packhost.gate.explain import trace_of
 from packhost.gate.flights import Flights
+from packhost.gate.granting import Granting
+from packhost.gate.operators import Operators, Signed
+from packhost.gate.outcomes import Approved
 from packhost.gate.output import check_output, recorded
 from packhost.gate.sessions import Sessions
 from packhost.gate.types import (
@@ -39,7 +42,7 @@ from packhost.kinds.context import HostServices
 from packhost.names import new_id
 from packhost.store.base import Store
 from packhost.store.ops import calls
-from packhost.store.rows import DIRECT, ApprovalRow, NewCall, NewExecution, RefusedCall
+from packhost.store.rows import DIRECT, ApprovalRow, NewCall, NewExecution, NewGrant, RefusedCall
 
 log = logging.getLogger("packhost.gate")
 DIRECT_EPOCH = 1
@@ -58,8 +61,12 @@ class Gate:
         owner: str,
         configuration: Callable[[], Configuration],
         services: Callable[[], HostServices],
+        operators: Operators | None = None,
     ) -> None:
-        """`configuration` gives the generation that holds now and is asked once a call."""
+        """`configuration` gives the generation that holds now and is asked once a call.
+
+        Without `operators` nothing that needs one is ever approved.
+        """
         self._store = store
         self._key = key
         self._root = root_descriptor
@@ -68,10 +75,20 @@ class Gate:
         self._services = services
         self._flights = Flights()
         self.sessions = Sessions(store, lambda: configuration().autonomy)
-        self.approvals = Approvals(store, key, self._terms)
+        self.operators = operators or Operators(store, None)
+        self.granting = Granting(store, key, configuration, self._evaluated)
+        self.approvals = Approvals(
+            store,
+            key,
+            lambda: configuration().terms,
+            self.operators,
+            self.granting,
+            self.sessions.level,
+        )
 
-    def _terms(self) -> Terms:
-        return self._configuration().terms
+    def _evaluated(self, request: CallRequest) -> Evaluation | Stopped:
+        level = self.sessions.level(request.caller.session_id)
+        return evaluate(request, self._configuration(), level, self._root)
 
     def listed(self, caller: Caller) -> Listing:
         """The tools on offer to a caller, and those withheld with the layer that took each away."""
@@ -83,9 +100,8 @@ class Gate:
 
     def explain(self, request: CallRequest) -> Trace:
         """Every step that a call would pass; nothing runs and nothing is recorded."""
-        configuration = self._configuration()
         level = self.sessions.level(request.caller.session_id)
-        return trace_of(request, evaluate(request, configuration, level, self._root), level)
+        return trace_of(request, self._evaluated(request), level)
 
     async def decide(
         self,
@@ -95,42 +111,56 @@ class Gate:
         by: str,
         channel: str,
         reason: str = "",
+        signed: Signed | None = None,
+        grant: NewGrant | None = None,
     ) -> ApprovalRow:
         """Record a person's answer to a question, from whatever channel; see `Approvals.decide`."""
-        return await self.approvals.decide(approval_id, verdict, by=by, channel=channel, reason=reason)
+        return await self.approvals.decide(
+            approval_id, verdict, by=by, channel=channel, reason=reason, signed=signed, grant=grant
+        )
 
     async def call(self, request: CallRequest, asker: Asker | None = None) -> Outcome:
         """One call, from its name to its recorded outcome. Cancellable; what was acknowledged is kept."""
         return await self._call(request, asker, None)
 
     async def _call(self, request: CallRequest, asker: Asker | None, parent: GateContext | None) -> Outcome:
-        configuration, caller = self._configuration(), request.caller
+        caller = request.caller
         if caller.run_id is None:
             await self.sessions.enter(caller.session_id, caller.principal, caller.client)
-        level = self.sessions.level(caller.session_id)
-        found = evaluate(request, configuration, level, self._root)
-        if parent is not None and isinstance(found, Evaluation):
-            refusal = may_call(parent, found.entry.tool.id.canonical)
-            if refusal is not None:
-                found = Stopped("cover", refusal, found.entry)
-        if isinstance(found, Stopped):
-            return self._refused(request, found.refusal, found)
-        approved = Approved()
-        context = self._context(found, request, asker, configuration)
-        if found.decision.verdict == "ask":
-
-            async def preview() -> str:
-                return await found.entry.kind.preview(found.entry.tool, found.arguments, context)
-
-            answer = await self.approvals.obtain(
-                found, request.caller, asker, preview, parent.deadline if parent else None
-            )
+        while True:
+            configuration, level = self._configuration(), self.sessions.level(caller.session_id)
+            found = evaluate(request, configuration, level, self._root)
+            if parent is not None and isinstance(found, Evaluation):
+                if refusal := may_call(parent, found.entry.tool.id.canonical):
+                    found = Stopped("cover", refusal, found.entry)
+            if isinstance(found, Stopped):
+                return self._refused(request, found.refusal, found)
+            context = self._context(found, request, asker, configuration)
+            if found.decision.verdict != "ask":
+                return await self._intend(found, request, Approved(), context, configuration)
+            answer = await self._ask(found, request, asker, parent, context)
             if isinstance(answer, Deferred):
                 return answer
             if isinstance(answer, Refusal):
                 return self._refused(request, answer, found)
-            approved = answer
-        return await self._intend(found, request, approved, context, configuration)
+            # while a person was asked, the session may have been lowered or the workspace narrowed
+            same = self._configuration() is configuration
+            if same and self.sessions.level(caller.session_id) == level:
+                return await self._intend(found, request, answer, context, configuration)
+
+    async def _ask(
+        self,
+        found: Evaluation,
+        request: CallRequest,
+        asker: Asker | None,
+        parent: GateContext | None,
+        context: GateContext,
+    ) -> Approved | Refusal | Deferred:
+        async def preview() -> str:
+            return await found.entry.kind.preview(found.entry.tool, found.arguments, context)
+
+        deadline = parent.deadline if parent else None
+        return await self.approvals.obtain(found, request.caller, asker, preview, deadline)
 
     def _context(
         self, found: Evaluation, request: CallRequest, asker: Asker | None, configuration: Configuration
@@ -202,14 +232,9 @@ class Gate:
         """Write the intent down before the effect, then run."""
         new = self._new_call(found, request, approved, context)
         reads = found.entry.tool.spec.permission == "read"
-        durable = (
-            not (reads and new.idempotent)
-            or approved.approval_id is not None
-            or approved.grant_id is not None
-        )
+        durable = not (reads and new.idempotent) or approved != Approved()
         if not durable:
-            waiting = self._store.post(calls.begin, new)
-            if waiting is not None:
+            if (waiting := self._store.post(calls.begin, new)) is not None:
                 await waiting
             return await self._run(found, context, configuration, durable=False)
         flight = self._flights.open(context.call_id)
@@ -230,6 +255,8 @@ class Gate:
                 f"`{found.entry.tool.id}` did not run, its intent could not be written down: {error.message}",
                 "nothing happened: make the same call again",
             )
+        if approved.approval_id is not None:
+            self.approvals.used(approved.approval_id)
         outcome: Outcome = Refusal("CANCELLED", "the call was cancelled", call_id=context.call_id)
         try:
             outcome = await self._run(found, context, configuration, durable=True)
@@ -267,6 +294,7 @@ class Gate:
             tool_use_id=request.tool_use_id,
             approval_id=approved.approval_id,
             binding=approved.binding,
+            answers_json=approved.answers_json,
             grant_id=approved.grant_id,
             enforcement=found.entry.kind.enforcement(tool),
             execution=(
@@ -345,8 +373,7 @@ class Gate:
     ) -> Refusal | None:
         """Write the outcome down; for a call with effects before it is answered."""
         if not durable:
-            waiting = self._store.post(self._ended, context, status, code, result)
-            if waiting is not None:
+            if (waiting := self._store.post(self._ended, context, status, code, result)) is not None:
                 await waiting
             return None
         try:

@@ -96,7 +96,18 @@ class Migration:
         return digest(canonical(self.statements))
 
 
-MIGRATIONS = (Migration(1, "first", (*_EXECUTIONS, *_APPROVALS, *_GRANTS, *_CALLS, *_SESSIONS, *_EVENTS)),)
+_OPERATORS = (
+    """CREATE TABLE operators(
+  id INTEGER PRIMARY KEY, workspace TEXT NOT NULL, fingerprint TEXT NOT NULL, public_key TEXT NOT NULL,
+  set_by TEXT NOT NULL, set_at REAL NOT NULL, ended_at REAL)""",
+    "CREATE INDEX calls_approval ON calls(approval_id) WHERE approval_id IS NOT NULL",
+    "ALTER TABLE grants ADD COLUMN hidden TEXT",
+)
+
+MIGRATIONS = (
+    Migration(1, "first", (*_EXECUTIONS, *_APPROVALS, *_GRANTS, *_CALLS, *_SESSIONS, *_EVENTS)),
+    Migration(2, "operators", _OPERATORS),
+)
 
 
 def migrate(

@@ -92,7 +92,8 @@ class NewCall:
     `execution` creates the run of a direct call along with it; else `execution_id` names a run
     that `owner` holds in `epoch`. `step` left out is the next one. `args_json` is the display
     form: hidden and secret values redacted. `approval_id` and `grant_id` are used up in the same
-    transaction; `binding` is what the approval must be bound to.
+    transaction; `binding` is what the approval must be bound to, `answers_json` the very answers that
+    were found good.
     """
 
     id: str
@@ -113,6 +114,7 @@ class NewCall:
     grant_id: str | None = None
     enforcement: str | None = None
     execution: NewExecution | None = None
+    answers_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,8 @@ class NewApproval:
 class ApprovalAnswer:
     """One person's answer; `at` is set by the store when it is left out.
 
-    `assurance` is how sure the channel was that a person answered.
+    `assurance` is how sure the channel was that a person answered; `signature` an operator's, over
+    the answer and what it is for.
     """
 
     verdict: AnswerVerdict
@@ -199,6 +202,7 @@ class ApprovalAnswer:
     reason: str = ""
     assurance: Assurance = "client"
     at: float = 0.0
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +254,8 @@ class ApprovalRow:
 class NewGrant:
     """A standing permission; `match_json` says which arguments it covers.
 
-    `principal` or `agent` left out means any; `max_uses` left out means no limit.
+    `principal` or `agent` left out means any; `max_uses` left out means no limit. `hidden` stands for
+    the hidden arguments that it was given for. `note` goes on record: what the grant came from.
     """
 
     id: str
@@ -262,6 +267,8 @@ class NewGrant:
     agent: str | None = None
     expires_at: float | None = None
     max_uses: int | None = None
+    hidden: str | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +288,25 @@ class GrantRow:
     revoked_at: float | None
     uses: int
     max_uses: int | None
+    hidden: str | None
+
+    @property
+    def match(self) -> Any:
+        """The pattern of its arguments, by name."""
+        return json.loads(self.match_json)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """Whose signatures count; the private key is nowhere in the store."""
+
+    id: int
+    workspace: str
+    fingerprint: str
+    public_key: str
+    set_by: str
+    set_at: float
+    ended_at: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,25 +110,39 @@ def answer(tx: Tx, id: str, given: ApprovalAnswer) -> ApprovalRow:
         "channel": given.channel,
         "assurance": given.assurance,
         "reason": given.reason,
+        "signature": given.signature,
     }
     kind = f"approval.{status}" if decided else "approval.answered"
     _record(tx, kind, id, data, row.run_id or row.execution_id, given.by)
     return get(tx, id)
 
 
-def consume(tx: Tx, id: str, binding: str, call_id: str) -> None:
+def consume(tx: Tx, id: str, binding: str, call_id: str, answers_json: str | None = None) -> None:
     """Use an approval up for one call; part of `calls.begin`.
 
+    `answers_json` are the answers that whoever uses it has found good: with others it is not used.
     Raises `NotFound`, or `Conflict` with `data["status"]` and `data["consumed_by"]`.
     """
     now = tx.now()
+    # the call's own row is the proof: that `consumed_by` was emptied makes no second use
+    used = tx.execute("SELECT id FROM calls WHERE approval_id=? LIMIT 1", (id,)).fetchone()
+    if used is not None:
+        raise _conflict(replace(get(tx, id), consumed_by=used[0]), now)
     taken = tx.execute(
         "UPDATE approvals SET consumed_by=? WHERE id=? AND status='approved' AND consumed_by IS NULL"
-        " AND binding=? AND expires_at>? RETURNING 1",
-        (call_id, id, binding, now),
+        " AND binding=? AND expires_at>? AND answers_json=COALESCE(?, answers_json) RETURNING 1",
+        (call_id, id, binding, now, answers_json),
     ).fetchone()
     if taken is None:
         row = get(tx, id)
+        if answers_json not in (None, row.answers_json):
+            raise Conflict(
+                f"the answers to approval `{id}` changed while it was used",
+                code="APPROVAL_REQUIRED",
+                hint="make the call again to ask afresh",
+                status=row.status,
+                consumed_by=row.consumed_by,
+            )
         if row.binding != binding:
             raise Conflict(
                 f"approval `{id}` was given for another call",
@@ -148,6 +162,13 @@ def cancel(tx: Tx, id: str, by: str, reason: str = "") -> None:
     if row.status != "pending":
         raise _conflict(row, tx.now())
     _close(tx, row, "cancelled", by, reason)
+
+
+def void(tx: Tx, id: str, by: str, reason: str) -> None:
+    """Close an unused record, pending or approved, that can no longer count; nothing when it was closed."""
+    row = get(tx, id)
+    if row.consumed_by is None and row.status in ("pending", "approved"):
+        _close(tx, row, "cancelled", by, reason)
 
 
 def cancel_of_run(tx: Tx, run_id: str, by: str) -> tuple[str, ...]:
@@ -178,6 +199,25 @@ def denied_since(tx: Reading, binding: str, since: float) -> list[float]:
         (binding, since),
     )
     return [row[0] for row in rows]
+
+
+def of_tool(tx: Reading, tool: str, since: float, limit: int = 1_000) -> tuple[ApprovalRow, ...]:
+    """What people decided of a tool's calls from `since` on, newest first."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM approvals WHERE tool=? AND status IN ('approved','denied')"
+        " AND decided_at>=? ORDER BY id DESC LIMIT ?",
+        (tool, since, limit),
+    )
+    return tuple(ApprovalRow(*row) for row in rows)
+
+
+def tools_approved(tx: Reading, since: float) -> tuple[str, ...]:
+    """The tools of which people approved calls from `since` on."""
+    rows = tx.execute(
+        "SELECT DISTINCT tool FROM approvals WHERE status='approved' AND decided_at>=? ORDER BY tool",
+        (since,),
+    )
+    return tuple(row[0] for row in rows)
 
 
 def get(tx: Reading, id: str) -> ApprovalRow:

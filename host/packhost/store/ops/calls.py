@@ -46,7 +46,7 @@ def begin(tx: Tx, new: NewCall) -> int:
     if new.grant_id is not None:
         grants.check(tx, new.grant_id)
     if new.approval_id is not None:
-        approvals.consume(tx, new.approval_id, new.binding or "", new.id)
+        approvals.consume(tx, new.approval_id, new.binding or "", new.id, new.answers_json)
     if new.grant_id is not None:
         grants.use(tx, new.grant_id)
     if new.execution is not None:
@@ -138,6 +138,15 @@ def record_refusal(tx: Tx, refused: RefusedCall) -> None:
 def of_execution(tx: Reading, execution_id: str) -> tuple[CallRow, ...]:
     """A run's calls in the order of their steps."""
     rows = tx.execute(f"SELECT {_COLUMNS} FROM calls WHERE execution_id=? ORDER BY step", (execution_id,))
+    return tuple(_row(row) for row in rows)
+
+
+def of_tool(tx: Reading, tool: str, since: float, limit: int = 1_000) -> tuple[CallRow, ...]:
+    """A tool's calls that were started from `since` on, newest first."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM calls WHERE tool=? AND started_at>=? ORDER BY started_at DESC LIMIT ?",
+        (tool, since, limit),
+    )
     return tuple(_row(row) for row in rows)
 
 

@@ -22,7 +22,7 @@ def add(tx: Tx, new: NewGrant) -> GrantRow:
         raise Conflict(f"grant `{new.id}` exists already", hint="use another id")
     tx.execute(
         "INSERT INTO grants(id, workspace, principal, agent, tool, tool_version, match_json, created_by,"
-        " created_at, expires_at, uses, max_uses) VALUES(?,?,?,?,?,?,?,?,?,?,0,?)",
+        " created_at, expires_at, uses, max_uses, hidden) VALUES(?,?,?,?,?,?,?,?,?,?,0,?,?)",
         (
             new.id,
             tx.workspace,
@@ -35,6 +35,7 @@ def add(tx: Tx, new: NewGrant) -> GrantRow:
             tx.now(),
             new.expires_at,
             new.max_uses,
+            new.hidden,
         ),
     )
     data = {
@@ -46,6 +47,7 @@ def add(tx: Tx, new: NewGrant) -> GrantRow:
         "agent": new.agent,
         "expires_at": new.expires_at,
         "max_uses": new.max_uses,
+        "note": new.note,
     }
     tx.emit("grant.added", data, actor=new.created_by)
     tx.touch("grants")
@@ -87,7 +89,7 @@ def get(tx: Reading, id: str) -> GrantRow:
     """A grant. Raises `NotFound`."""
     row = tx.execute(f"SELECT {_COLUMNS} FROM grants WHERE id=?", (id,)).fetchone()
     if row is None:
-        raise NotFound(f"there is no grant `{id}`", hint="it may belong to another workspace")
+        raise NotFound(f"there is no grant `{id}`", hint="list them with `packhost grants list --all`")
     return GrantRow(*row)
 
 

@@ -1,0 +1,61 @@
+"""Whether the answers on an approval's record are worth what the record says of them.
+
+The record alone approves nothing: what counts is what the answers add up to under what the call needs
+now, and of an operator's answer its signature over this very question. So a row that was edited by hand
+approves nothing that needs an operator.
+"""
+
+from __future__ import annotations
+
+from packhost.gate.operators import Operators
+from packhost.rules.approvals import Assurance, Vote, tally
+from packhost.rules.policy import Decision
+from packhost.rules.statements import decision_statement
+from packhost.store.rows import ApprovalAnswer, ApprovalRow
+
+
+def statement_of(row: ApprovalRow, verdict: str, reason: str, by: str, at: float) -> bytes:
+    """What an operator signs to answer this question."""
+    return decision_statement(
+        workspace=row.workspace,
+        approval_id=row.id,
+        binding=row.binding,
+        verdict=verdict,
+        reason=reason,
+        by=by,
+        at=at,
+        expires_at=row.expires_at,
+    )
+
+
+def sound(row: ApprovalRow, decision: Decision | None, operators: Operators) -> bool:
+    """Whether an approved record is truly approved, for what `decision` asks if that is more."""
+    try:
+        answers = row.answers
+    except (TypeError, ValueError):
+        return False
+    if row.status != "approved" or not all(_genuine(row, answer, operators) for answer in answers):
+        return False
+    needed, assurance = row.approvers_needed, row.assurance
+    if decision is not None:
+        needed, assurance = max(needed, decision.approvers), _higher(assurance, decision.assurance)
+    votes = [Vote(answer.by, answer.verdict == "approve", answer.assurance) for answer in answers]
+    return tally(votes, needed, assurance) == "approved"
+
+
+def _genuine(row: ApprovalRow, answer: ApprovalAnswer, operators: Operators) -> bool:
+    if answer.assurance != "operator":
+        return not answer.signature
+    said = statement_of(row, answer.verdict, answer.reason, answer.by, answer.at)
+    return operators.signed(said, answer.signature)
+
+
+def _higher(first: Assurance, second: Assurance) -> Assurance:
+    return "operator" if "operator" in (first, second) else "client"
+
+
+def weaker(row: ApprovalRow, decision: Decision) -> bool:
+    """Whether the question was put on terms that are less than the call needs now."""
+    return row.approvers_needed < decision.approvers or (
+        row.assurance == "client" and decision.assurance == "operator"
+    )

@@ -1,0 +1,65 @@
+"""What an approval's record means for the call that waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packhost.gate.types import Prompt, Refusal
+from packhost.store.rows import ApprovalRow
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A call that may run, and what allows it: used up with the intent."""
+
+    approval_id: str | None = None
+    binding: str | None = None
+    grant_id: str | None = None
+    answers_json: str | None = None
+
+
+def prompt_of(row: ApprovalRow, nested: bool | None = None) -> Prompt:
+    """The question that a record stands for; asked from inside another call when `nested`."""
+    inside = row.run_id is not None if nested is None else nested
+    return Prompt(row.id, row.tool, row.prompt, row.expires_at, inside)
+
+
+def settled(row: ApprovalRow) -> Approved | Refusal:
+    """What a decided record means for the call that waits for it."""
+    if row.status == "approved":
+        return Approved(row.id, row.binding, answers_json=row.answers_json)
+    if row.status == "denied":
+        reason = f": {row.reason}" if row.reason else ""
+        return Refusal(
+            "APPROVAL_DENIED",
+            f"a person rejected this call to `{row.tool}`{reason}",
+            "do not repeat it unchanged; ask what they would accept",
+            approval_id=row.id,
+        )
+    return Refusal(
+        "APPROVAL_EXPIRED",
+        f"nobody answered approval `{row.id}` in time",
+        "make the same call again to ask afresh",
+        approval_id=row.id,
+    )
+
+
+def unproved(row: ApprovalRow) -> Refusal:
+    """The record says approved, and its answers do not prove it."""
+    return Refusal(
+        "APPROVAL_REQUIRED",
+        f"the answer to approval `{row.id}` does not prove what this call needs",
+        "make the same call again to ask afresh",
+        approval_id=row.id,
+    )
+
+
+def required(row: ApprovalRow, note: str = "") -> Refusal:
+    """The call waits for a person who was not reached; how to decide it and what to do then."""
+    return Refusal(
+        "APPROVAL_REQUIRED",
+        f"`{row.tool}` waits for a person{f': {note}' if note else ''}",
+        f"a person decides with `packhost approvals approve {row.id}`; then make the identical call again",
+        approval_id=row.id,
+        data={"expires_at": row.expires_at, "decide": f"packhost approvals approve {row.id}"},
+    )
