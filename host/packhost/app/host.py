@@ -19,20 +19,18 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
+from packhost.app.configuring import configure
 from packhost.control.base import Parts
 from packhost.control.consent import status_json
 from packhost.control.operations import LocalControl
 from packhost.errors import ConfigInvalid, PackhostError, StoreUnavailable
 from packhost.executions.runs import Runs
-from packhost.gate.catalog import build_catalog
-from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
+from packhost.gate.configuration import Configuration
 from packhost.gate.gate import Gate
 from packhost.kinds.context import ApprovalService, RunDriver, RunService, SessionService
 from packhost.kinds.python import PythonKind
 from packhost.names import new_id
-from packhost.packs.discover import EntryPoints, find_packs
-from packhost.packs.plugins import load_plugins
-from packhost.packs.registry import build_registry
+from packhost.packs.discover import EntryPoints
 from packhost.server.host import Consent, HostStatus
 from packhost.store.ops import approvals, executions
 from packhost.store.sqlite import STORE_NAME, SqliteStore
@@ -136,30 +134,9 @@ class Host:
 
     def _configure(self) -> Configuration:
         """One generation of the configuration, from the workspace as it stands."""
-        workspace = self.workspace
-        found, problems = find_packs(workspace.enabled(), self._installed)
-        provided = load_plugins(found, [self._python])
-        registry = build_registry(
-            workspace, provided.kinds, found=found, problems=(*problems, *provided.problems)
-        )
+        configuration, provided = configure(self.workspace, self._installed, [self._python])
         self._drivers.update(provided.run_drivers)
-        workspace.secrets.add_sources(provided.secret_sources)
-        approvals_, autonomy, limits = workspace.approvals, workspace.autonomy, workspace.limits
-        return Configuration(
-            catalog=build_catalog(registry, provided.kinds, workspace.bounds(), workspace.generation),
-            policies=workspace.policies(),
-            limits=Limits(limits.max_argument_bytes, limits.max_result_bytes),
-            autonomy=Autonomy(autonomy.default, autonomy.maximum),
-            terms=Terms(approvals_.timeout, approvals_.unattended),
-            require=workspace.require,
-            variables=workspace.variables,
-            sections={pack.id: workspace.config(pack.config_key) for pack in registry.packs.values()},
-            resolve_secret=workspace.secrets.resolve,
-            redact=workspace.secrets.redact,
-            root_path=str(workspace.root.path),
-            problems=tuple(str(problem) for problem in (*workspace.problems, *registry.problems)),
-            warnings=tuple(str(warning) for warning in registry.warnings),
-        )
+        return configuration
 
     def configuration(self) -> Configuration:
         """The generation that holds now; reads `packhost.yaml` again when it has changed."""

@@ -97,10 +97,13 @@ class Workspace:
         self._accepted = self._defaults
         self._file = self._defaults
         self._good: ConfigFile | None = None
-        self._packs = PathPacks(root)
+        self._packs = self._path_packs(root)
         self.secrets = Secrets({}, base=root.path, environ=environ, sources=sources)
         self._marks = self._look()
         self._load()
+
+    def _path_packs(self, root: Root) -> PathPacks:
+        return PathPacks(root)
 
     # --- following the files -----------------------------------------------------------------------
 

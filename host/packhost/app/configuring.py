@@ -1,0 +1,86 @@
+"""From a workspace to one generation of the gate's configuration, for a host and for what-if questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packhost.gate.catalog import build_catalog
+from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
+from packhost.kinds.base import Kind
+from packhost.kinds.python import PythonKind
+from packhost.packs.discover import EntryPoints, find_packs
+from packhost.packs.plugins import Provided, load_plugins
+from packhost.packs.registry import build_registry
+from packhost.workspace.root import CONFIG_FILE, Root, find_root
+from packhost.workspace.supposed import SupposedWorkspace
+from packhost.workspace.workspace import Workspace
+
+
+def configure(
+    workspace: Workspace, installed: EntryPoints, kinds: Sequence[Kind]
+) -> tuple[Configuration, Provided]:
+    """What holds in the workspace as it stands, and what its packs provide; `kinds` are the host's own."""
+    found, problems = find_packs(workspace.enabled(), installed)
+    provided = load_plugins(found, kinds)
+    registry = build_registry(
+        workspace, provided.kinds, found=found, problems=(*problems, *provided.problems)
+    )
+    workspace.secrets.add_sources(provided.secret_sources)
+    approvals, autonomy, limits = workspace.approvals, workspace.autonomy, workspace.limits
+    configuration = Configuration(
+        catalog=build_catalog(registry, provided.kinds, workspace.bounds(), workspace.generation),
+        policies=workspace.policies(),
+        limits=Limits(limits.max_argument_bytes, limits.max_result_bytes),
+        autonomy=Autonomy(autonomy.default, autonomy.maximum),
+        terms=Terms(approvals.timeout, approvals.unattended),
+        require=workspace.require,
+        variables=workspace.variables,
+        sections={pack.id: workspace.config(pack.config_key) for pack in registry.packs.values()},
+        resolve_secret=workspace.secrets.resolve,
+        redact=workspace.secrets.redact,
+        root_path=str(workspace.root.path),
+        problems=tuple(str(problem) for problem in (*workspace.problems, *registry.problems)),
+        warnings=tuple(str(warning) for warning in registry.warnings),
+    )
+    return configuration, provided
+
+
+@dataclass(frozen=True, slots=True)
+class Supposition:
+    """A configuration to ask questions of; nothing is run with it."""
+
+    root: Root
+    workspace: Workspace
+    configuration: Configuration
+
+
+@contextmanager
+def supposed(start: Path | None, file: Path | None = None) -> Iterator[Supposition]:
+    """What would hold if `file`, by default the workspace's own packhost.yaml, were accepted as it stands.
+
+    Nothing is written and no pack's code is imported but that of shipped ones. What the machine can
+    enforce is left out of it, so that the answers are the same everywhere.
+
+    Raises `PackhostError` for a file that cannot be read or is broken.
+    """
+    installed = EntryPoints()
+    with Root(find_root(start or Path.cwd())) as root:
+        name = str(file) if file is not None else CONFIG_FILE
+        workspace = SupposedWorkspace(root, file or root.path / CONFIG_FILE, name, installed=installed)
+        yield _supposition(root, workspace, installed)
+
+
+@contextmanager
+def present(start: Path | None) -> Iterator[Supposition]:
+    """What holds now, between what was accepted and the file, wherever it is asked."""
+    installed = EntryPoints()
+    with Root(find_root(start or Path.cwd())) as root:
+        yield _supposition(root, Workspace(root, installed=installed), installed)
+
+
+def _supposition(root: Root, workspace: Workspace, installed: EntryPoints) -> Supposition:
+    configuration, _ = configure(workspace, installed, [PythonKind(root.path)])
+    return Supposition(root, workspace, replace(configuration, require="advisory"))
