@@ -92,7 +92,11 @@ async def test_a_handler_says_what_failed(bench):
 
     bench.tool("change", handler, permission="write")
     outcome = await bench.call("change")
-    assert (outcome.code, outcome.message, outcome.hint) == ("TOOL_FAILED", "the disk is on fire", "call someone")
+    assert (outcome.code, outcome.message, outcome.hint) == (
+        "TOOL_FAILED",
+        "the disk is on fire",
+        "call someone",
+    )
     assert only_call(bench).status == "error"
 
 

@@ -85,7 +85,18 @@ async def test_a_tool_that_the_bound_does_not_cover_is_neither_listed_nor_run(be
 
 @pytest.mark.parametrize(
     "path",
-    ["../out", "/etc/passwd", "src/../../x", "src/link", "src/hard", "docs/a.txt", "src/a\0b", "", "C:\\x", "src//../.."],
+    [
+        "../out",
+        "/etc/passwd",
+        "src/../../x",
+        "src/link",
+        "src/hard",
+        "docs/a.txt",
+        "src/a\0b",
+        "",
+        "C:\\x",
+        "src//../..",
+    ],
 )
 async def test_a_path_outside_the_scopes_is_denied_and_nothing_runs(bench, path, tmp_path):
     (tmp_path / "secret").write_text("s")

@@ -79,7 +79,7 @@ class Runs:
         """Return once no run goes on in this host."""
         while self._active:
             for active in list(self._active.values()):
-                log.warning("run %s goes on in this process until it ends; Ctrl-C interrupts it", active.run_id)
+                log.warning("run %s goes on here until it ends; Ctrl-C interrupts it", active.run_id)
                 await active.done.wait()
 
     async def start(
