@@ -13,7 +13,9 @@ import pytest
 
 from packhost.errors import PackhostError, ScopeDenied
 from packhost.kinds.base import PackFacts, Tool
+from packhost.kinds.fetch import FetchRequest, fetch
 from packhost.kinds.python import PythonKind
+from packhost.kinds.reply import FetchReply
 from packhost.manifest.model import ToolSpec
 from packhost.names import ToolId
 from packhost.rules.scopes import Layer, parse_scope
@@ -49,6 +51,11 @@ class FakeContext:
                 "a person is asked", code="APPROVAL_REQUIRED", refusal={"approval_id": "appr_1"}
             )
         return {"echo": arguments}
+
+    async def fetch(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> FetchReply:
+        return await fetch(FetchRequest(url, method, headers or {}, body), self.layers)
 
     def secret(self, name: str) -> str:
         if name != "TOKEN":

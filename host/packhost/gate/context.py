@@ -12,6 +12,8 @@ from packhost.errors import PackhostError, ScopeDenied
 from packhost.gate.types import Asker, Caller, CallRequest, Completed, Deferred, Outcome, Progress, Refusal
 from packhost.kinds.base import Tool
 from packhost.kinds.context import HostServices
+from packhost.kinds.fetch import FetchRequest, fetch
+from packhost.kinds.reply import FetchReply
 from packhost.rules.scopes import Layer, secret_use, tool_use
 from packhost.sandbox.paths import FileBroker
 
@@ -107,6 +109,12 @@ class GateContext:
                 f"`{tool}` waits for a person", code="APPROVAL_REQUIRED", hint="call again once it is decided"
             )
         raise refused(outcome)
+
+    async def fetch(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> FetchReply:
+        """An HTTP request within the layers' `network` scopes; see `packhost.kinds.fetch.fetch`."""
+        return await fetch(FetchRequest(url, method, headers or {}, body), self.layers)
 
     def secret(self, name: str) -> str:
         """A secret's value.

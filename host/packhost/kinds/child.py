@@ -11,8 +11,10 @@ import array
 import asyncio
 import base64
 import builtins
+import contextlib
 import ctypes
 import importlib
+import importlib.machinery
 import inspect
 import os
 import signal
@@ -23,11 +25,12 @@ import traceback
 from collections.abc import Collection, Mapping
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 from packhost.errors import PackhostError, ToolFailed
 from packhost.kinds.files import FileStat, Walk
 from packhost.kinds.frames import FRAME_LIMIT, HEADER, PART, decode, encode, error_frame, error_from
+from packhost.kinds.reply import FetchReply
 
 _PR_SET_PDEATHSIG = 1
 
@@ -171,6 +174,14 @@ class ChildContext:
         frame = {"op": "call", "tool": tool, "arguments": dict(arguments)}
         return await asyncio.to_thread(self._channel.ask, frame)
 
+    async def fetch(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> FetchReply:
+        """An HTTP request made by the host within the `network` scopes."""
+        asked = {"url": url, "method": method, "headers": dict(headers or {}), "body": _text(body)}
+        found = await asyncio.to_thread(self._channel.ask, {"op": "fetch", **asked})
+        return FetchReply(found["status"], found["headers"], base64.b64decode(found["body"]), found["url"])
+
     def secret(self, name: str) -> str:
         """A secret's value; `ScopeDenied` unless it is declared and covered."""
         return str(self._channel.ask({"op": "secret", "name": name}))
@@ -178,6 +189,12 @@ class ChildContext:
 
 class _FromSource(SourceFileLoader):
     """Compiles from source always: a `.pyc` beside it is neither trusted nor written."""
+
+    ahead: ClassVar[dict[str, bytes]] = {}
+    """Sources that were read already, by path."""
+
+    def get_data(self, path: str) -> bytes:
+        return self.ahead.pop(path, None) or super().get_data(path)
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -194,6 +211,16 @@ def look_in(folder: str) -> None:
 
     sys.path_hooks.insert(0, finder)
     sys.path.insert(0, folder)
+
+
+def read_ahead(folder: str, module: str) -> None:
+    """Look for modules in a pack's folder from now on, and read the one that is needed; nothing is run."""
+    look_in(folder)
+    found = importlib.machinery.PathFinder.find_spec(module.partition(".")[0])
+    if found is not None and isinstance(found.loader, _FromSource):
+        path = found.loader.path
+        with contextlib.suppress(OSError):
+            found.loader.ahead[path] = found.loader.get_data(path)
 
 
 def run(channel: Channel, request: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import tempfile
 import traceback
 from typing import Any, NoReturn
 
-from packhost.kinds.child import Channel, answer, look_in, run
+from packhost.kinds.child import Channel, answer, read_ahead, run
 from packhost.sandbox.confine import Confinement, confine
 from packhost.sandbox.limits import Limits
+from packhost.sandbox.probe import Proof
 
 CONFINED, UNCONFINED = b"\x01", b"\x00"
 """The first byte that the host hears: everything holds, or nothing was run."""
@@ -19,20 +20,20 @@ CONNECTION = 3
 """The descriptor of the socket to the host, the only one beside the standard three."""
 
 
-def run_confined(connection: int, output: int) -> NoReturn:
+def run_confined(connection: int, output: int, proof: Proof) -> NoReturn:
     """Give up everything that the host does not grant, then run what it asks for."""
     channel = _settle(connection, output)
     setup = channel.receive()
     _prepare(setup)
+    if setup["folder"] is not None:
+        read_ahead(setup["folder"], setup["module"])
     try:
-        listener = confine(_confinement(setup))
+        listener = confine(_confinement(setup, proof))
     except (OSError, ValueError, KeyError):
         traceback.print_exc()
         channel.hand_over(UNCONFINED, None)
         os._exit(1)
     channel.hand_over(CONFINED, listener)
-    if setup["folder"] is not None:
-        look_in(setup["folder"])
     while True:
         request = channel.receive()
         outcome = run(channel, request)
@@ -64,11 +65,11 @@ def _prepare(setup: dict[str, Any]) -> None:
     sys.argv = [""]
 
 
-def _confinement(setup: dict[str, Any]) -> Confinement:
+def _confinement(setup: dict[str, Any], proof: Proof) -> Confinement:
     return Confinement(
-        abi=setup["abi"],
+        abi=proof.abi,
         libraries=tuple(setup["libraries"]),
         programs=tuple(setup["programs"]),
-        supervised=setup["supervised"],
+        supervised=proof.supervised,
         limits=Limits(**setup["limits"]),
     )

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 
 from packhost.errors import Code
 from packhost.kinds.files import Files
+from packhost.kinds.reply import FetchReply
 from packhost.rules.autonomy import Level
 from packhost.rules.scopes import Layer
 
@@ -322,6 +323,15 @@ class CallContext(Protocol):
 
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """A nested governed call: its value; raises `PackhostError` when it was refused or failed."""
+
+    async def fetch(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> FetchReply:
+        """An HTTP request made by the host within the `network` scopes, redirects followed within them.
+
+        https, or plain http where a scope names host and port. `ScopeDenied` for any other host, and for
+        addresses that are not public unless a scope names exactly that host and port.
+        """
 
     def secret(self, name: str) -> str:
         """A secret's value; `ScopeDenied` unless the tool declares it and every layer covers it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import anyio
@@ -18,7 +19,7 @@ from packhost.errors import PackhostError, ToolFailed
 from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
 from packhost.kinds.frames import FRAME_LIMIT, HEADER, OWN_CODES, decode, encode, error_frame, error_from
-from packhost.kinds.uses import BrokenFrame, use_files
+from packhost.kinds.uses import BrokenFrame, decoded, encoded, use_files
 
 log = logging.getLogger(__name__)
 
@@ -62,24 +63,24 @@ class Conversation:
         self._socket = connection
         self._told: dict[tuple[str, str], PackhostError] = {}
 
-    async def send(self, frame: dict[str, Any]) -> None:
-        """Send a frame to the process."""
-        await self._send(frame)
-
     async def run(self, request: dict[str, Any]) -> Any:
-        """Send the request and serve the process until it answers; its value.
+        """Send the request, then see `serve`."""
+        await self.send(request)
+        return await self.serve()
+
+    async def serve(self) -> Any:
+        """Serve the process until it answers; its value.
 
         :raises PackhostError: what the handler raised, or what is wrong with its answer.
         :raises BrokenFrame: when the process does not keep to the protocol.
         :raises EOFError: when it is gone, as `ConnectionError` does.
         """
-        await self._send(request)
         while True:
             frame = await self._receive()
             match frame.get("op"):
                 case "progress":
                     await self._progress(frame)
-                case "files" | "call" | "secret":
+                case "files" | "call" | "secret" | "fetch":
                     await self._serve(frame)
                 case "result" if "value" in frame:
                     return frame["value"]
@@ -128,7 +129,7 @@ class Conversation:
         except PackhostError as error:
             self._told[error.code, error.message] = error
             answer = {"error": error_frame(error)}
-        await self._send(answer)
+        await self.send(answer)
 
     async def _value(self, frame: dict[str, Any]) -> Any:
         match frame:
@@ -136,12 +137,25 @@ class Conversation:
                 return await anyio.to_thread.run_sync(use_files, self._context.files, method, arguments)
             case {"op": "call", "tool": str(tool), "arguments": dict(arguments)}:
                 return await self._context.call_tool(tool, arguments)
+            case {"op": "fetch"}:
+                return await self._fetch(frame)
             case {"op": "secret", "name": str(name)}:
                 return self._context.secret(name)
             case _:
                 raise BrokenFrame("a request that is not one")
 
-    async def _send(self, frame: dict[str, Any]) -> None:
+    async def _fetch(self, frame: dict[str, Any]) -> Any:
+        match frame:
+            case {"url": str(url), "method": str(method), "headers": dict(headers), "body": str(body)} if all(
+                isinstance(value, str) for value in headers.values()
+            ):
+                reply = await self._context.fetch(url, method=method, headers=headers, body=decoded(body))
+                return asdict(reply) | {"body": encoded(reply.body)}
+            case _:
+                raise BrokenFrame("a fetch that is not one")
+
+    async def send(self, frame: dict[str, Any]) -> None:
+        """Send a frame to the process."""
         try:
             rest = memoryview(encode(frame))
         except OverflowError:

@@ -9,16 +9,16 @@ started are gone before the outcome is told.
 from __future__ import annotations
 
 import array
+import asyncio
 import os
 import socket
-from collections.abc import Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
 
 from packhost.errors import PackhostError, ToolFailed
 from packhost.kinds.base import Tool
@@ -29,11 +29,12 @@ from packhost.kinds.forking import Fork, Gone, Zygote
 from packhost.kinds.setup import setup_of
 from packhost.kinds.uses import BrokenFrame
 from packhost.kinds.worker import folder_of
+from packhost.rules.scopes import ExecScope
 from packhost.sandbox.direct import DirectFiles
 from packhost.sandbox.supervise import Supervisor
 
-_LAST_WORDS = 0.5
-"""Seconds in which what a process said before its end is still logged."""
+_PARTS = 8
+"""Parts of a process's output that are read before others have their turn."""
 _OWN_END = 1.0
 """Seconds in which a process that closed its connection may end by itself and say how."""
 MAX_IDLE = 8
@@ -55,21 +56,62 @@ class _Died:
 _Outcome = _Returned | PackhostError | _Died
 
 
-@dataclass(slots=True, eq=False)
 class _Process:
     """A forked process on its way through its calls."""
 
-    fork: Fork
-    listener: int = -1
-    confined: bool = False
-    """Whether a handler may have started: nothing of the pack runs before."""
+    def __init__(self, fork: Fork) -> None:
+        self.fork = fork
+        self.confined = False
+        """Whether a handler may have started: nothing of the pack runs before."""
+        self.supervisor: Supervisor | None = None
+        self._listener = -1
+
+    def supervised_by(self, supervisor: Supervisor, listener: int) -> None:
+        """Take over the descriptor on which the process's file calls arrive."""
+        self.supervisor, self._listener = supervisor, listener
+
+    @contextmanager
+    def attended(self, tool: Tool) -> Iterator[None]:
+        """While a call lasts: its file calls are answered and what it prints is logged."""
+        loop, output = asyncio.get_running_loop(), OutputLog(tool)
+        loop.add_reader(self.fork.output, self._log, output, loop)
+        try:
+            yield
+        finally:
+            loop.remove_reader(self.fork.output)
+            self._log(output, None)
+            if self._listener >= 0:
+                loop.remove_reader(self._listener)
+
+    def answer_files(self) -> None:
+        """Begin to answer file calls; until then they wait."""
+        if self._listener >= 0:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._listener, self._answer, loop)
+
+    def _answer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.supervisor is None or not self.supervisor.serve():
+            loop.remove_reader(self._listener)
+
+    def _log(self, output: OutputLog, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Log what is there, a bounded part at a time; at the end nothing more is waited for."""
+        with suppress(BlockingIOError):
+            for _ in range(_PARTS):
+                part = os.read(self.fork.output, 1 << 16)
+                if not part:
+                    break
+                output.feed(part)
+            else:
+                return
+            if loop is not None:
+                loop.remove_reader(self.fork.output)
 
     def close(self) -> None:
         """Close what the host holds of it."""
         self.fork.close()
-        if self.listener >= 0:
-            os.close(self.listener)
-            self.listener = -1
+        if self._listener >= 0:
+            os.close(self._listener)
+            self._listener = -1
 
 
 class ForkedCalls:
@@ -80,6 +122,7 @@ class ForkedCalls:
         self._root = Path(os.path.realpath(root))
         self._descriptor = descriptor
         self._idle: dict[Hashable, list[_Process]] = {}
+        self._killed: set[_Process] = set()
 
     async def run(self, tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> Any:
         """The handler's JSON value.
@@ -89,9 +132,7 @@ class ForkedCalls:
             `EFFECTS_UNKNOWN` when nobody can say what became of a call with effects.
         """
         key = (tool.pack.digest, tool.scopes, context.layers) if tool.pack.trusted else None
-        process = self._kept(key)
-        if process is None:
-            process = self._fork(tool)
+        process = self._kept(key) or self._fork(tool)
         outcome = await self._lived(process, key, tool, arguments, context)
         if isinstance(outcome, _Died) and not process.confined:
             # The zygote went before anything of the pack ran: another one can do it.
@@ -105,9 +146,13 @@ class ForkedCalls:
 
     async def close(self) -> None:
         """End the processes that are kept, and the zygote."""
-        idle = [process for kept in self._idle.values() for process in kept]
+        loop = asyncio.get_running_loop()
+        for process in self._killed:
+            loop.remove_reader(process.fork.status)
+        rest = [*self._killed, *(process for kept in self._idle.values() for process in kept)]
         self._idle.clear()
-        for process in idle:
+        self._killed.clear()
+        for process in rest:
             await process.fork.end()
             process.close()
         self._zygote.close()
@@ -128,6 +173,18 @@ class ForkedCalls:
         self._idle.setdefault(key, []).append(process)
         return True
 
+    def _close_when_gone(self, process: _Process) -> None:
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            if not process.fork.alive():
+                loop.remove_reader(process.fork.status)
+                self._killed.discard(process)
+                process.close()
+
+        self._killed.add(process)
+        loop.add_reader(process.fork.status, look)
+
     def _fork(self, tool: Tool) -> _Process:
         try:
             return _Process(self._zygote.fork())
@@ -145,25 +202,24 @@ class ForkedCalls:
         arguments: Mapping[str, Any],
         context: CallContext,
     ) -> _Outcome:
-        """What came of the call, told once its process is gone, or kept for the next one."""
+        """What came of the call; by then its process is gone, or kept for the next one."""
         kept = False
         try:
-            async with anyio.create_task_group() as group:
-                log = _Printed(tool, process.fork.output)
-                group.start_soon(log.run)
-                outcome = await self._outcome(process, tool, arguments, context, group, again=key is not None)
-                if key is not None and isinstance(outcome, _Returned):
-                    log.take()
-                    kept = self._keep(key, process)
+            with process.attended(tool):
+                outcome = await self._outcome(process, tool, arguments, context, again=key is not None)
+                returned = isinstance(outcome, _Returned)
+                kept = returned and key is not None and self._keep(key, process)
+                if not kept and returned and _alone(tool) and process.fork.kill():
+                    # It cannot have started anything, and from here on runs no further: no need to wait.
+                    self._close_when_gone(process)
+                    kept = True
                 if not kept:
                     await process.fork.end()
-                    with anyio.move_on_after(_LAST_WORDS):
-                        await log.ended.wait()
-                group.cancel_scope.cancel()
         finally:
             if not kept:
                 await process.fork.end()
                 process.close()
+        self._zygote.get_ready()
         return outcome
 
     async def _outcome(
@@ -172,18 +228,18 @@ class ForkedCalls:
         tool: Tool,
         arguments: Mapping[str, Any],
         context: CallContext,
-        group: TaskGroup,
         *,
         again: bool,
     ) -> _Outcome:
-        """An error is a value here, since a task group would wrap what is raised."""
         talk = Conversation(tool, context, process.fork.connection)
         try:
             if not process.confined:
-                await self._confine(process, talk, tool, context, again=again)
-            if process.listener >= 0:
-                group.start_soon(self._supervise, process.listener, tool, context)
-            return _Returned(await talk.run(request_of(tool, arguments, context)))
+                await talk.send(setup_of(tool, context, self._root, self._zygote.libraries, again=again))
+            await talk.send(request_of(tool, arguments, context))
+            if not process.confined:
+                await self._confined(process, tool, context)
+            process.answer_files()
+            return _Returned(await talk.serve())
         except PackhostError as error:
             return error
         except BrokenFrame as error:
@@ -193,49 +249,21 @@ class ForkedCalls:
                 await process.fork.wait()
             return _Died(process.fork.ended)
 
-    async def _confine(
-        self, process: _Process, talk: Conversation, tool: Tool, context: CallContext, *, again: bool
-    ) -> None:
-        proof = self._zygote.proof
-        setup = setup_of(tool, context, self._root, self._zygote.libraries, again=again)
-        await talk.send(setup | {"abi": proof.abi, "supervised": proof.supervised})
-        word, process.listener = await _first_word(process.fork.connection)
+    async def _confined(self, process: _Process, tool: Tool, context: CallContext) -> None:
+        word, listener = await _first_word(process.fork.connection)
         if word != CONFINED:
             raise _unconfined(tool, "the kernel refused a part of it") if word else EOFError
         process.confined = True
-
-    async def _supervise(self, listener: int, tool: Tool, context: CallContext) -> None:
-        folder = folder_of(tool)
-        readable = (*self._zygote.libraries, *(() if folder is None else (folder,)))
-        files = DirectFiles(self._descriptor, context.layers)
-        supervisor = Supervisor(listener, str(self._root), readable, files)
-        while True:
-            await anyio.wait_readable(listener)
-            if not supervisor.serve():
-                return
+        if listener >= 0:
+            folder = folder_of(tool)
+            readable = (*self._zygote.libraries, *(() if folder is None else (folder,)))
+            files = DirectFiles(self._descriptor, context.layers)
+            process.supervised_by(Supervisor(listener, str(self._root), readable, files), listener)
 
 
-class _Printed:
-    """What a process prints, on its way into the log."""
-
-    def __init__(self, tool: Tool, descriptor: int) -> None:
-        self._log = OutputLog(tool)
-        self._descriptor = descriptor
-        self.ended = anyio.Event()
-
-    async def run(self) -> None:
-        """Log until nobody can print any more."""
-        while self.take():
-            await anyio.wait_readable(self._descriptor)
-        self.ended.set()
-
-    def take(self) -> bool:
-        """Log what is there; false at the end."""
-        with suppress(BlockingIOError):
-            while part := os.read(self._descriptor, 1 << 16):
-                self._log.feed(part)
-            return False
-        return True
+def _alone(tool: Tool) -> bool:
+    """Whether a tool's process can have started no other."""
+    return not any(isinstance(scope, ExecScope) for scope in tool.scopes)
 
 
 async def _first_word(connection: socket.socket) -> tuple[bytes, int]:

@@ -28,6 +28,8 @@ _BOOTSTRAP = (
 _PATIENCE = 10.0
 """Seconds in which a zygote has to say what it proved, and a killed process has to be gone."""
 _PROOF_LENGTH = 4096
+SPARE = 2
+"""Processes that are forked ahead."""
 
 
 class Gone(Exception):
@@ -46,6 +48,7 @@ class Zygote:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._proof: Proof | None = None
+        self._spare: list[Fork] = []
         self.libraries = libraries(root)
         """What every process may read."""
 
@@ -106,6 +109,11 @@ class Zygote:
 
         :raises Gone: when the zygote cannot be had, or no longer proves what it did.
         """
+        while self._spare:
+            spare = self._spare.pop(0)
+            if spare.alive():
+                return spare
+            spare.close()
         before = self._proof
         for _ in range(2):
             if self.proof.level == "advisory" or (before is not None and self.proof.level != before.level):
@@ -115,6 +123,13 @@ class Zygote:
             except (BrokenPipeError, ConnectionError):
                 self._forget()
         raise Gone("it ended twice in a row")
+
+    def get_ready(self) -> None:
+        """Have processes forked ahead, which wait to be told what they are."""
+        if self._proof is not None:
+            with suppress(OSError):  # then the next call meets it, and says so
+                while len(self._spare) < SPARE:
+                    self._spare.append(self._fork())
 
     def _fork(self) -> Fork:
         if self._control is None:
@@ -140,6 +155,9 @@ class Zygote:
         return Fork(connection, output, status)
 
     def _forget(self) -> None:
+        for spare in self._spare:
+            spare.close()
+        self._spare.clear()
         if self._control is not None:
             self._control.close()
         if self._process is not None:
@@ -175,8 +193,7 @@ class Fork:
         """Kill it and everything that it started, and wait until all of it is gone; never cancelled."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(_PATIENCE):
             while not self.ended:
-                if self.descriptor >= 0:
-                    self.kill()
+                self.kill()
                 await self._hear()
 
     def alive(self) -> bool:
@@ -190,10 +207,15 @@ class Fork:
         while not self.ended:
             await self._hear()
 
-    def kill(self) -> None:
-        """Kill it; what it started is killed by the zygote when it reaps it."""
+    def kill(self) -> bool:
+        """Kill it; what it started is killed by the zygote when it reaps it. False when not yet."""
+        if self.descriptor < 0:
+            self._take()
+        if self.descriptor < 0:
+            return False
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
+        return True
 
     async def _hear(self) -> None:
         if not self._take():

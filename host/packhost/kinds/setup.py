@@ -67,6 +67,7 @@ def setup_of(
     return {
         "root": str(root),
         "folder": folder,
+        "module": (tool.spec.target or "").partition(":")[0],
         "environment": environment,
         "libraries": [*readable, *([] if folder is None else [folder])],
         "programs": programs,

@@ -31,7 +31,7 @@ def use_files(files: Files, method: str, arguments: dict[str, Any]) -> Any:
 
 
 def _read(files: Files, *, path: Any, offset: Any, limit: Any) -> Any:
-    return _encoded(files.read(_str(path), offset=_int(offset), limit=min(_int(limit), PART)))
+    return encoded(files.read(_str(path), offset=_int(offset), limit=min(_int(limit), PART)))
 
 
 def _stat(files: Files, *, path: Any) -> Any:
@@ -53,11 +53,11 @@ def _walk(files: Files, *, path: Any, glob: Any, limit: Any, skip_folders: Any) 
 
 
 def _write(files: Files, *, path: Any, data: Any, create_parents: Any) -> Any:
-    files.write(_str(path), _decoded(data), create_parents=bool(create_parents))
+    files.write(_str(path), decoded(data), create_parents=bool(create_parents))
 
 
 def _replace(files: Files, *, path: Any, old: Any, new: Any) -> Any:
-    files.replace_if_unchanged(_str(path), _decoded(old), _decoded(new))
+    files.replace_if_unchanged(_str(path), decoded(old), decoded(new))
 
 
 def _move(files: Files, *, source: Any, target: Any) -> Any:
@@ -97,9 +97,17 @@ def _int(value: Any) -> int:
     return value
 
 
-def _encoded(data: bytes) -> str:
+def encoded(data: bytes) -> str:
+    """Bytes as they travel in a frame."""
     return base64.b64encode(data).decode("ascii")
 
 
-def _decoded(text: Any) -> bytes:
-    return base64.b64decode(_str(text), validate=True)
+def decoded(text: Any) -> bytes:
+    """Bytes that travelled in a frame.
+
+    :raises BrokenFrame: when they did not.
+    """
+    try:
+        return base64.b64decode(_str(text), validate=True)
+    except (TypeError, ValueError):
+        raise BrokenFrame("bytes that are not base64") from None

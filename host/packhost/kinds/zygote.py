@@ -1,4 +1,4 @@
-"""The process from which each call's process is forked: one thread, a clean environment, no secrets.
+"""The process from which each call's process is forked: one thread, no secrets, environment or privileges.
 
 It imports what handlers mostly need, proves what the kernel enforces here, and then forks when the host
 asks. It never runs a pack's code and reads nothing that a pack wrote. It reaps what it forked, and whatever
@@ -42,7 +42,9 @@ from contextlib import suppress
 
 from packhost.kinds.confined import run_confined
 from packhost.kinds.frames import STATUS
-from packhost.sandbox.probe import prove
+from packhost.sandbox import capabilities
+from packhost.sandbox.confine import make_ready
+from packhost.sandbox.probe import Proof, prove
 
 WARM = (asyncio, base64, collections, concurrent.futures, csv, datetime, decimal, difflib, hashlib, importlib)
 ALSO_WARM = (
@@ -62,6 +64,7 @@ ALSO_WARM = (
 """Imported here so that no call pays for them."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None)
 _DESCRIPTORS = 3
 _LINGER = 2
 """Milliseconds between two looks at a process group that is still being killed."""
@@ -78,8 +81,9 @@ class _Child:
 
 
 class _Zygote:
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, proof: Proof) -> None:
         self._control = control
+        self._proof = proof
         self._children: dict[int, _Child] = {}
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -115,7 +119,7 @@ class _Zygote:
         connection, output, told = descriptors
         pid = os.fork()
         if pid == 0:
-            _become(connection, output)
+            _become(connection, output, self._proof)
         os.close(connection)
         os.close(output)
         child = _Child(pid, os.pidfd_open(pid), socket.socket(fileno=told))
@@ -168,16 +172,16 @@ def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
     return data, list(descriptors)
 
 
-def _become(connection: int, output: int) -> typing.NoReturn:
+def _become(connection: int, output: int, proof: Proof) -> typing.NoReturn:
     """Turn this fresh fork into the process of one call."""
     try:
         zygote = os.getppid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != zygote:
             os._exit(1)
-        run_confined(connection, output)
+        run_confined(connection, output, proof)
     finally:
         os._exit(1)
 
@@ -191,17 +195,20 @@ def main(descriptor: int, parent: int, libraries: typing.Sequence[str], abi: int
     sys.dont_write_bytecode = True
     signal.signal(signal.SIGTERM, _terminated)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         return
     os.set_inheritable(descriptor, False)
     control = socket.socket(fileno=descriptor)
-    control.send(json.dumps(dataclasses.asdict(prove(libraries, abi))).encode())
+    capabilities.drop_all()
+    proof = prove(libraries, abi)
+    control.send(json.dumps(dataclasses.asdict(proof)).encode())
+    if proof.level != "advisory":
+        make_ready(proof.abi, supervised=proof.supervised)
     gc.collect()
     gc.freeze()
-    zygote = _Zygote(control)
+    zygote = _Zygote(control, proof)
     try:
         zygote.serve()
     finally:

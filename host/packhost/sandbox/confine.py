@@ -1,4 +1,4 @@
-"""All of it together: limits, Landlock, capabilities, filter, in the order in which each may still be set."""
+"""All of it together: capabilities, limits, Landlock and the filter, which comes last."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ class Confinement:
     limits: Limits = field(default_factory=Limits)
 
 
+def make_ready(abi: int, *, supervised: bool) -> None:
+    """In a process from which confined ones are forked: do once what each would have to do."""
+    for programs in ((), ("any",)):
+        seccomp.pack(_filter(Confinement(abi, (), programs, supervised)))
+
+
 def confine(wanted: Confinement) -> int | None:
     """Give up everything else, for this thread and all that it starts, for good.
 
@@ -36,14 +42,17 @@ def confine(wanted: Confinement) -> int | None:
     rules += [PathRule(path, landlock.RUN) for path in wanted.programs]
     rules.append(PathRule(os.devnull, landlock.WRITE_FILE | landlock.TRUNCATE))
     limits.apply(wanted.limits)
+    if any(capabilities.held()):
+        capabilities.drop_all()
     landlock.restrict([rules], wanted.abi)
-    capabilities.drop_all()
-    return seccomp.install(
-        seccomp.Filter(
-            os.getpid(),
-            may_exec=bool(wanted.programs),
-            supervised=wanted.supervised,
-            scoped_signals=wanted.abi >= landlock.SCOPES,
-            handled_truncate=wanted.abi >= landlock.HANDLES_TRUNCATE,
-        )
+    return seccomp.install(_filter(wanted))
+
+
+def _filter(wanted: Confinement) -> seccomp.Filter:
+    return seccomp.Filter(
+        os.getpid(),
+        may_exec=bool(wanted.programs),
+        supervised=wanted.supervised,
+        scoped_signals=wanted.abi >= landlock.SCOPES,
+        handled_truncate=wanted.abi >= landlock.HANDLES_TRUNCATE,
     )

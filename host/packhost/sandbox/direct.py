@@ -17,8 +17,8 @@ from typing import Final
 from packhost.errors import PackhostError
 from packhost.rules.scopes import Access, Layer, path_use
 from packhost.sandbox.form import ROOT, problem
-from packhost.sandbox.openat2 import Opener, best_opener, rename_without_replacing
-from packhost.sandbox.paths import FileBroker
+from packhost.sandbox.openat2 import Opener, rename_without_replacing
+from packhost.sandbox.paths import FileBroker, system_opener
 from packhost.sandbox.tree import parent
 
 _PASSED: Final = (
@@ -43,7 +43,7 @@ class DirectFiles:
     def __init__(self, root: int, layers: Sequence[Layer], *, opener: Opener | None = None) -> None:
         self._root = root
         self._layers = layers
-        self._opener = opener or best_opener()
+        self._opener = opener or system_opener()
         self._broker = FileBroker(root, layers, opener=self._opener)
 
     def open(self, relative: str, flags: int, mode: int) -> int:

@@ -19,4 +19,3 @@ _STRENGTH: Final[dict[Enforcement, int]] = {"advisory": 0, "partial": 1, "kernel
 def satisfies(level: Enforcement, require: Requirement) -> bool:
     """Whether a call enforced at `level` may run where the workspace asks for at least `require`."""
     return _STRENGTH[level] >= _STRENGTH[require]
-

@@ -46,7 +46,8 @@ _READ_HINT = f"read it in parts of at most {MAX_READ} bytes, with `offset` and `
 
 
 @functools.cache
-def _system_opener() -> Opener:
+def system_opener() -> Opener:
+    """The best opener of this system, found out once."""
     return best_opener()
 
 
@@ -56,7 +57,7 @@ class FileBroker:
     def __init__(self, root: int, layers: Sequence[Layer], *, opener: Opener | None = None) -> None:
         self._root = root
         self._layers = layers
-        self._opener = opener or _system_opener()
+        self._opener = opener or system_opener()
 
     def resolve(self, path: str, access: Access) -> str:
         """The path as it lies on disk, or would, once `access` to it has been checked.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import socket
 import struct
@@ -38,6 +39,8 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _CLONE_THREAD: Final = 0x00010000
 _NEW_NAMESPACES: Final = 0x7E020000
 _PR_SET_PDEATHSIG: Final = 1
+_NOBODY: Final = 0x7FAC4057
+"""Stands for a process's number until it is known; no process has one so high."""
 _SET_MODE_FILTER: Final = 1
 _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
@@ -180,6 +183,22 @@ def _only(argument: int, values: Iterable[int]) -> list[Instruction]:
     return [*block, _give(EPERM)]
 
 
+def pack(wanted: Filter) -> bytes:
+    """The filter for this machine as the kernel takes it.
+
+    :raises KeyError: for a machine that it was not written for.
+    """
+    nobody = _for_nobody(wanted.may_exec, wanted.supervised, wanted.scoped_signals, wanted.handled_truncate)
+    return nobody.replace(struct.pack("=I", _NOBODY), struct.pack("=I", wanted.pid))
+
+
+@functools.lru_cache(maxsize=16)
+def _for_nobody(may_exec: bool, supervised: bool, scoped_signals: bool, handled_truncate: bool) -> bytes:
+    """The filter of a process without a number: made once, before a process that needs it is forked."""
+    wanted = Filter(_NOBODY, may_exec, supervised, scoped_signals, handled_truncate)
+    return b"".join(struct.pack("=HBBI", *one) for one in program(wanted, os.uname().machine))
+
+
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
@@ -193,7 +212,7 @@ def install(wanted: Filter) -> int | None:
     :raises KeyError: for a machine that it was not written for.
     """
     machine = os.uname().machine
-    packed = b"".join(struct.pack("=HBBI", *one) for one in program(wanted, machine))
+    packed = pack(wanted)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     described = _Program(len(packed) // 8, ctypes.addressof(buffer))
     if not wanted.supervised:

@@ -6,6 +6,7 @@ the filter answers them with "no such call", so that a kernel's next way out is 
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 NEWEST: Final = 470
@@ -188,6 +189,7 @@ def number(name: str, machine: str) -> int | None:
     return _NUMBERS[name][_COLUMN[machine]]
 
 
+@functools.cache
 def names(machine: str) -> dict[int, str]:
     """The name of each known number of a machine."""
     column = _COLUMN[machine]
