@@ -77,7 +77,7 @@ def test_a_second_answer_is_refused(pending: str, packhost: Callable[..., Any]) 
 def test_the_question_is_shown_whole(pending: str, packhost: Callable[..., Any]) -> None:
     shown = packhost("approvals", "show", pending).out
     assert "Allow workspace:write_file" in shown
-    assert "path: src/a.txt" in shown
+    assert 'path: "src/a.txt"' in shown
     assert "+hello" in shown
 
 

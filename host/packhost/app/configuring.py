@@ -35,7 +35,7 @@ def configure(
         policies=workspace.policies(),
         limits=Limits(limits.max_argument_bytes, limits.max_result_bytes),
         autonomy=Autonomy(autonomy.default, autonomy.maximum),
-        terms=Terms(approvals.timeout, approvals.unattended),
+        terms=Terms(approvals.timeout, approvals.unattended, approvals.always_allow),
         require=workspace.require,
         variables=workspace.variables,
         sections={pack.id: workspace.config(pack.config_key) for pack in registry.packs.values()},

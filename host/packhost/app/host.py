@@ -27,6 +27,7 @@ from packhost.errors import ConfigInvalid, PackhostError, StoreUnavailable
 from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
 from packhost.gate.gate import Gate
+from packhost.gate.operators import Operators
 from packhost.kinds.context import ApprovalService, RunDriver, RunService, SessionService
 from packhost.kinds.python import PythonKind
 from packhost.names import new_id
@@ -36,6 +37,7 @@ from packhost.store.ops import approvals, executions
 from packhost.store.sqlite import STORE_NAME, SqliteStore
 from packhost.transports.holder import Wire
 from packhost.transports.socket import Peer
+from packhost.workspace.operator import OperatorFile
 from packhost.workspace.redaction import redacted_logging
 from packhost.workspace.root import Root, find_root
 from packhost.workspace.workspace import Workspace
@@ -116,6 +118,7 @@ class Host:
             owner=self._owner,
             configuration=self.configuration,
             services=lambda: self.services,
+            operators=Operators(self.store, OperatorFile(root.state)),
         )
         self.runs = Runs(
             self.store,
@@ -168,6 +171,8 @@ class Host:
             if any(row.expires_at <= now for row in self.store.read(approvals.listing, "pending", 1_000)):
                 with suppress(StoreUnavailable):
                     await self.store.write(approvals.expire_due)
+            with suppress(StoreUnavailable):
+                await self.gate.sessions.fall_back()
 
     async def stop(self) -> None:
         """End what still runs, then commit what is queued."""
@@ -218,10 +223,13 @@ class Host:
             text="\n".join(f"- {change.text}" for change in changes),
             code=any(change.code for change in changes),
             command=shlex.join([*self._command, "accept", "-w", str(self.root.path)]),
+            operator=self.gate.operators.standing().state != "none",
         )
 
     async def accept(self, digest: str, *, by: str, channel: str) -> None:
-        """Accept that very change from a client's dialog; one that brings code is refused."""
+        """Accept that very change from a dialog; refused when it brings code, or there is an operator."""
+        if self.gate.operators.standing().state != "none":
+            raise self.gate.operators.missing("accepting needs an operator", "packhost accept")
         self.workspace.accept(by=by, channel=channel, seen=digest, with_code=False)
         await self.changed()
 

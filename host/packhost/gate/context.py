@@ -137,10 +137,10 @@ def refused(refusal: Refusal) -> PackhostError:
     return PackhostError(refusal.message, code=refusal.code, hint=refusal.hint, refusal=refusal.as_json())
 
 
-def may_call(context: GateContext, canonical: str) -> Refusal | None:
-    """Hold a nested call to the calling tool's `tool` scopes in every layer."""
-    uncovered = tool_use(canonical, context.layers)
-    if uncovered is None:
+def may_call(context: GateContext | None, canonical: str) -> Refusal | None:
+    """Hold a nested call to the calling tool's `tool` scopes in every layer; `None`: no tool calls."""
+    uncovered = tool_use(canonical, context.layers) if context is not None else None
+    if context is None or uncovered is None:
         return None
     return Refusal(
         "SCOPE_DENIED",

@@ -130,9 +130,8 @@ class Gate:
         while True:
             configuration, level = self._configuration(), self.sessions.level(caller.session_id)
             found = evaluate(request, configuration, level, self._root)
-            if parent is not None and isinstance(found, Evaluation):
-                if refusal := may_call(parent, found.entry.tool.id.canonical):
-                    found = Stopped("cover", refusal, found.entry)
+            if isinstance(found, Evaluation) and (refusal := may_call(parent, found.entry.tool.id.canonical)):
+                found = Stopped("cover", refusal, found.entry)
             if isinstance(found, Stopped):
                 return self._refused(request, found.refusal, found)
             context = self._context(found, request, asker, configuration)

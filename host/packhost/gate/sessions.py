@@ -52,8 +52,37 @@ class Sessions:
         if row is None:
             autonomy = self._autonomy()
             return opening(autonomy.default, None, autonomy.maximum)
-        held = row.level if row.level_before is None else row.level_at(self._store.read(lambda tx: tx.now()))
-        return lowest(held, self._autonomy().maximum)
+        return lowest(self._held(row), self._autonomy().maximum)
+
+    def _held(self, row: SessionRow) -> Level:
+        """A session's own level now, and no higher than an opener's whose raise is over.
+
+        That it is over lowers what was opened from it from that moment, not from when it is written down.
+        """
+        if row.level_before is None and row.parent is None:
+            return row.level
+        now, held, above = self._now(), row.level, row.parent
+        if row.level_before is not None:
+            held = row.level_at(now)
+        seen = {row.id}
+        while above is not None and above not in seen:
+            seen.add(above)
+            opener = self._rows.get(above) or self._load(above)
+            if opener is None:
+                break
+            if opener.level_expires_at is not None and opener.level_expires_at <= now:
+                held = lowest(held, opener.level_at(now))
+            above = opener.parent
+        return held
+
+    def _now(self) -> float:
+        return self._store.read(lambda tx: tx.now())
+
+    async def fall_back(self) -> None:
+        """Write down each raise that is over; cheap when none is."""
+        if self._store.read(lambda tx: sessions.due(tx, tx.now())):
+            await self._store.write(sessions.fall_back)
+            self._rows.clear()
 
     def _load(self, session_id: str) -> SessionRow | None:
         row = self._store.read(sessions.find, session_id)
@@ -81,6 +110,7 @@ class Sessions:
         :raises NotFound: when the session was never mentioned.
         :raises PackhostError: `AUTONOMY_DENIED` when the level passes the workspace's maximum.
         """
+        await self.fall_back()
         now_at = self.view(session_id).level
         maximum = self._autonomy().maximum
         if rank(level) > rank(maximum):
@@ -91,7 +121,7 @@ class Sessions:
             )
         expires_at = None
         if expires_in is not None and raise_allowed(now_at, level, maximum):
-            expires_at = self._store.read(lambda tx: tx.now()) + expires_in
+            expires_at = self._now() + expires_in
         await self._store.write(sessions.set_level, session_id, level, expires_at, by, reason)
         if rank(level) < rank(now_at):
             await self._store.write(sessions.lower_children, session_id, level, by, reason)

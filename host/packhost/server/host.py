@@ -23,6 +23,13 @@ class Consent:
     """Whether the change brings code; then only a person's own terminal may accept it."""
     command: str
     """The absolute command that accepts in a terminal."""
+    operator: bool = False
+    """Whether an operator's passphrase is needed, which no dialog can ask for."""
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a dialog cannot accept it."""
+        return self.code or self.operator
 
 
 @dataclass(frozen=True, slots=True)

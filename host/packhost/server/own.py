@@ -33,10 +33,11 @@ def instructions(consent: Consent | None) -> str:
     )
     if consent is None:
         return text
-    if consent.code:
+    if consent.by_hand:
+        code = ", code included" if consent.code else ""
         return (
-            f"{text}\nThe workspace's packhost.yaml asks for more than its person has accepted, code "
-            "included; until then the accepted copy holds. Call packhost_status and pass on what it says."
+            f"{text}\nThe workspace's packhost.yaml asks for more than its person has accepted{code}; until "
+            "then the accepted copy holds. Call packhost_status and pass on what it says."
         )
     return (
         f"{text}\nThe workspace's packhost.yaml asks for more than its person has accepted; until then the "
@@ -74,7 +75,7 @@ async def status(
     """`packhost_status`: how the host stands; a change without code goes to the client's dialog."""
     consent = host.consent()
     sentence = ""
-    if consent is not None and consent.code:
+    if consent is not None and consent.by_hand:
         sentence = _by_hand(consent)
     elif consent is not None and can_ask(ctx):
         action = await _ask(host, consent, ctx, params)

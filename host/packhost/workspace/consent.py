@@ -1,6 +1,7 @@
 """What a person last accepted: the copy of `packhost.yaml` and the packs' sources, kept in the state folder.
 
-A record that cannot be read counts as none, so that a lost or damaged one allows nothing.
+A record that cannot be read counts as none, so that a lost or damaged one allows nothing; the same goes
+for one that the operator did not sign, where there is an operator.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from packhost.errors import ConfigInvalid, Place
+from packhost.rules.statements import consent_statement
+from packhost.workspace.operator import OperatorFile, signed_by
 
 ACCEPTED_FILE = "accepted.json"
 PACKS_FOLDER = "packs"
@@ -40,6 +43,13 @@ class Accepted:
     channel: str
     packs: Mapping[str, PinnedPack] = field(default_factory=dict)
     """By the path that the file gives."""
+    signature: str = ""
+    """An operator's, over `statement`."""
+
+    def statement(self, workspace: str) -> bytes:
+        """What an operator signs to give this consent."""
+        seen = seen_digest(self.source, {path: pack.sha256 for path, pack in self.packs.items()})
+        return consent_statement(workspace=workspace, seen=seen, by=self.by, at=self.at)
 
 
 def seen_digest(source: bytes | None, packs: Mapping[str, str]) -> str:
@@ -58,7 +68,7 @@ def load_accepted(state: Path) -> Accepted | None:
     path = state / ACCEPTED_FILE
     try:
         record = json.loads(path.read_bytes())
-        return _from_record(record)
+        accepted = _from_record(record)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -67,6 +77,24 @@ def load_accepted(state: Path) -> Accepted | None:
             hint="accept again with `packhost accept`",
             place=Place(str(path)),
         ) from None
+
+
+    operator = OperatorFile(state).read()
+    if operator is not None and not signed_by(
+        operator.public_key, accepted.statement(state.name), accepted.signature
+    ):
+        raise ConfigInvalid(
+            "the record of what was accepted is not signed by the operator, so nothing counts as accepted",
+            hint="accept again with `packhost accept`",
+            place=Place(str(path)),
+        )
+    return accepted
+
+
+def countersign(state: Path, accepted: Accepted | None, signature: str) -> None:
+    """Put another operator's signature, or none, on what was accepted."""
+    if accepted is not None:
+        save_accepted(state, replace(accepted, signature=signature))
 
 
 def _from_record(record: dict[str, Any]) -> Accepted:
@@ -80,7 +108,8 @@ def _from_record(record: dict[str, Any]) -> Accepted:
         str(path): PinnedPack(str(pack["id"]), str(pack["version"]), str(pack["sha256"]))
         for path, pack in record["packs"].items()
     }
-    return Accepted(source, float(record["at"]), str(record["by"]), str(record["channel"]), packs)
+    by, channel, signature = (str(record.get(name, "")) for name in ("by", "channel", "signature"))
+    return Accepted(source, float(record["at"]), by, channel, packs, signature)
 
 
 def save_accepted(state: Path, accepted: Accepted) -> None:
@@ -91,6 +120,7 @@ def save_accepted(state: Path, accepted: Accepted) -> None:
         "at": accepted.at,
         "by": accepted.by,
         "channel": accepted.channel,
+        "signature": accepted.signature,
         "sha256": None if source is None else hashlib.sha256(source).hexdigest(),
         "file": None if source is None else source.decode("utf-8"),
         "packs": {

@@ -347,11 +347,19 @@ class Workspace:
 
     # --- consent -----------------------------------------------------------------------------------
 
-    def accept(self, *, by: str, channel: str, seen: str | None = None, with_code: bool = True) -> None:
+    def accept(
+        self,
+        *,
+        by: str,
+        channel: str,
+        seen: str | None = None,
+        with_code: bool = True,
+        signed: tuple[float, str] | None = None,
+    ) -> None:
         """Accept the file as it stands, and copies of its packs' sources; live at once.
 
         `seen` is the workspace's `seen` at the time when a person was shown `changes`; `with_code` says
-        whether that person could accept changes that bring code.
+        whether that person could accept changes that bring code; `signed` is when, and the signature.
 
         Raises `PackhostError` (`NOT_ACCEPTED`) when the file or a source is no longer what was seen, or a
         change brings code and may not, and `ConfigInvalid` when the file or a pack is broken.
@@ -374,14 +382,12 @@ class Workspace:
         if not with_code and any(change.code for change in self.changes()):
             raise _refused("a change brings code", "run `packhost accept` in a terminal of your own")
         pinned = {path: self._pin(path, sources) for path, sources in taken.items()}
-        save_accepted(self.root.state, Accepted(source, time.time(), by, channel, pinned))
+        at, signature = signed or (time.time(), "")
+        save_accepted(self.root.state, Accepted(source, at, by, channel, pinned, signature))
         if source is not None:
             with contextlib.suppress(ConfigInvalid):  # only for review: a folder without it works as well
-                write_file(
-                    self.root.descriptor,
-                    LOCK_FILE,
-                    lock_text(config.settings, pinned, self._installed.manifest),
-                )
+                text = lock_text(config.settings, pinned, self._installed.manifest)
+                write_file(self.root.descriptor, LOCK_FILE, text)
         self._reload()
 
     def _pin(self, path: str, sources: Sources) -> PinnedPack:

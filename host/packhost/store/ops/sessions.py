@@ -1,5 +1,5 @@
 """Conversations: history, and the autonomy level. Events: `session.opened`, `session.level`,
-`session.messages`."""
+`session.messages`. That a raise is over is an event as well, once `fall_back` has written it down."""
 
 # ruff: noqa: S608  # only this module's constants are spliced into SQL; values are always bound
 
@@ -74,6 +74,26 @@ def lower_children(tx: Tx, id: str, level: Level, by: str, reason: str = "") -> 
     return tuple(changed)
 
 
+def due(tx: Reading, now: float) -> bool:
+    """Whether a raise is over that nobody has written down."""
+    row = tx.execute("SELECT 1 FROM sessions WHERE level_expires_at<=? LIMIT 1", (now,)).fetchone()
+    return row is not None
+
+
+def fall_back(tx: Tx) -> tuple[str, ...]:
+    """Write down each raise that is over, and lower what was opened from those sessions; their ids."""
+    now = tx.now()
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM sessions WHERE level_expires_at<=? ORDER BY id", (now,)
+    ).fetchall()
+    found = [SessionRow(*row) for row in rows]
+    for row in found:
+        fallen = row.level_at(now)
+        _write_level(tx, row, fallen, None, None, now, "host", "its time is over", expired=True)
+        lower_children(tx, row.id, fallen, "host", f"the time of `{row.id}` is over")
+    return tuple(row.id for row in found)
+
+
 def append_messages(tx: Tx, session_id: str, run_id: str | None, messages: Sequence[str]) -> int:
     """Add messages (each as JSON text) to a session's history; the last `seq`. Raises `NotFound`."""
     get(tx, session_id)
@@ -132,6 +152,8 @@ def _write_level(
     now: float,
     by: str,
     reason: str,
+    *,
+    expired: bool = False,
 ) -> None:
     tx.execute(
         "UPDATE sessions SET level=?, level_expires_at=?, level_before=?, updated_at=? WHERE id=?",
@@ -139,7 +161,7 @@ def _write_level(
     )
     data = {
         "id": row.id,
-        "from": row.level_at(now),
+        "from": row.level if expired else row.level_at(now),
         "to": level,
         "expires_at": expires_at,
         "before": before,
