@@ -151,17 +151,13 @@ class _Loop:
             max_tokens=min(self._chosen.max_tokens, ledger.tokens_left),
             turn=ledger.turns,
         )
-        reply: Reply | None = None
-        with anyio.move_on_after(ledger.seconds_left):
-            try:
-                reply = await self._provider.reply(request)
-            except TurnFault:
-                raise
-            except PackhostError as error:
-                raise TurnFault("provider_error", "PROVIDER_ERROR_EVENT", error.message) from None
-        if reply is None:
-            message = "the run's time was over before the provider had replied"
-            raise TurnFault("limit_exceeded", "BUDGET_WALL_CLOCK", message)
+        deadline = anyio.current_time() + ledger.seconds_left
+        try:
+            reply = await self._provider.turn(request, deadline=deadline)
+        except TurnFault:
+            raise
+        except PackhostError as error:
+            raise TurnFault("provider_error", "PROVIDER_ERROR_EVENT", error.message, begun=False) from None
         if reply.verdict in ("final", "tools"):
             check_contract(reply.requested, reply.blocks, frozenset(ledger.ids))
         ledger.count(reply)

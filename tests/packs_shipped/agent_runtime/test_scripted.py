@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ def turn(number: int) -> TurnRequest:
 @pytest.mark.anyio
 async def test_each_turn_gets_its_own_reply_whatever_came_before() -> None:
     script = read_script(b"- tool_calls: [{id: a, name: lab_echo, arguments: {x: 1}}]\n- text: done\n")
-    second = await ScriptedProvider(script).reply(turn(1))
-    first = await ScriptedProvider(script).reply(turn(0))
+    second = await ScriptedProvider(script).turn(turn(1), deadline=math.inf)
+    first = await ScriptedProvider(script).turn(turn(0), deadline=math.inf)
     assert (second.verdict, second.text) == ("final", "done")
     assert (first.verdict, first.requested) == (
         "tools",
@@ -33,7 +34,7 @@ async def test_each_turn_gets_its_own_reply_whatever_came_before() -> None:
 @pytest.mark.anyio
 async def test_the_end_of_a_script_is_a_protocol_error() -> None:
     with pytest.raises(TurnFault) as caught:
-        await ScriptedProvider([{"text": "one"}]).reply(turn(1))
+        await ScriptedProvider([{"text": "one"}]).turn(turn(1), deadline=math.inf)
     assert (caught.value.outcome, caught.value.issue) == ("protocol_error", "TERMINAL_MISSING")
 
 
@@ -50,7 +51,7 @@ async def test_the_end_of_a_script_is_a_protocol_error() -> None:
 )
 async def test_a_script_is_held_to_the_contract_like_any_provider(said: dict[str, Any], issue: str) -> None:
     with pytest.raises(TurnFault) as caught:
-        await ScriptedProvider(check_script([said])).reply(turn(0))
+        await ScriptedProvider(check_script([said])).turn(turn(0), deadline=math.inf)
     assert caught.value.issue == issue
 
 

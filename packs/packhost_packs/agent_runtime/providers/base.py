@@ -5,7 +5,7 @@ A reply is judged from native calls and the matching reason, both needed; text d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -81,11 +81,49 @@ class Reply:
         return message
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The latest piece of a reply that is still arriving; never what came before it.
+
+    `kind` says what grows: the text, the thinking, or the arguments of the call `call_id`. `block`
+    is the position of the content block. It is for showing progress: unjudged, and never written down.
+    """
+
+    kind: Literal["text", "thinking", "call"]
+    block: int
+    delta: str
+    call_id: str | None = None
+    name: str | None = None
+
+
+Emit = Callable[[Snapshot], Awaitable[None]]
+"""Takes each snapshot in order; raises `ReaderLost` when nobody reads any more."""
+
+
+async def unheard(snapshot: Snapshot) -> None:
+    """Takes a snapshot and shows it to nobody."""
+
+
 class Provider(Protocol):
     """Whom a turn is put to."""
 
-    async def reply(self, request: TurnRequest) -> Reply:
-        """One reply; raises `TurnFault` for what cannot be used, `PackhostError` when it cannot be had."""
+    async def turn(self, request: TurnRequest, *, deadline: float, emit: Emit = unheard) -> Reply:
+        """One request and its one whole reply, streamed or not; never repeated here.
+
+        `deadline` is a time of `anyio.current_time()`: it bounds the request and the reading of the
+        whole reply, together with the profile's own `timeout`; pass `math.inf` for the latter alone.
+        Past it a `TurnFault` says so (`limit_exceeded`, `BUDGET_WALL_CLOCK` for `deadline`;
+        `provider_error`, `TERMINAL_MISSING` for the profile's). `emit` gets the latest piece of a
+        streamed reply and is not called after this returns, raises or is cancelled; `ReaderLost`
+        out of it becomes a `TurnFault` with the outcome `client_disconnect`. A cancellation passes
+        at once, also in the middle of a body: whoever cancels gives the run its one outcome.
+
+        Raises `TurnFault` for everything that went wrong once or before the request was sent. A fault
+        with `begun` false spent nothing and may be retried where its `status` says so, after
+        `retry_after` seconds; a fault with the issue `TOOL_COUNT_REFUSED_BY_PROVIDER` is a provider
+        that takes fewer tools; `call` is set when the input of an identified call is what is wrong.
+        Raises `PackhostError` when the request cannot be made at all (no key, no positive `max_tokens`).
+        """
 
 
 _FINAL = frozenset({"end_turn", "stop_sequence"})

@@ -9,7 +9,7 @@ import anyio
 from packhost.api import Connection
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.providers import messages
-from packhost_packs.agent_runtime.providers.base import MAX_RESPONSE_BYTES, Reply, TurnRequest
+from packhost_packs.agent_runtime.providers.base import MAX_RESPONSE_BYTES, Emit, Reply, TurnRequest, unheard
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,17 @@ class MessagesProvider:
     timeout: float
     max_response_bytes: int = MAX_RESPONSE_BYTES
 
-    async def reply(self, request: TurnRequest) -> Reply:
+    async def turn(self, request: TurnRequest, *, deadline: float, emit: Emit = unheard) -> Reply:
         """One reply; raises `TurnFault`, or `PackhostError` when the request cannot be sent."""
         body = messages.request_body(request)
+        own = anyio.current_time() + self.timeout
         try:
-            with anyio.fail_after(self.timeout):
+            with anyio.fail_after(min(own, deadline) - anyio.current_time()):
                 status, received = await self._exchange(body)
         except TimeoutError:
+            if deadline < own:
+                message = "the run's time was over before the provider had replied"
+                raise TurnFault("limit_exceeded", "BUDGET_WALL_CLOCK", message) from None
             message = f"the provider gave no whole reply within {self.timeout:g} seconds"
             raise TurnFault("provider_error", "TERMINAL_MISSING", message) from None
         return messages.parse_reply(status, received)

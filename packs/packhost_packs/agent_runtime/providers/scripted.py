@@ -16,7 +16,7 @@ import yaml
 from packhost.api import InvalidInput
 from packhost_packs.agent_runtime import strict_json
 from packhost_packs.agent_runtime.faults import TurnFault
-from packhost_packs.agent_runtime.providers.base import Reply, TurnRequest, Usage, judge
+from packhost_packs.agent_runtime.providers.base import Emit, Reply, TurnRequest, Usage, judge, unheard
 
 MAX_SCRIPT_BYTES = 1024 * 1024
 _REPLY = frozenset({"text", "tool_calls", "stop_reason"})
@@ -29,7 +29,7 @@ class ScriptedProvider:
 
     script: Sequence[Mapping[str, Any]]
 
-    async def reply(self, request: TurnRequest) -> Reply:
+    async def turn(self, request: TurnRequest, *, deadline: float, emit: Emit = unheard) -> Reply:
         """The next reply; raises `TurnFault` at the script's end and for what breaks the contract."""
         if request.turn >= len(self.script):
             message = f"the script has {len(self.script)} replies and a further one is asked for"
