@@ -137,7 +137,7 @@ async def test_history_is_the_sessions_and_goes_on_in_the_next_run(lab: Any) -> 
     assert answered.value["outcome"] == "completed"
 
 
-async def test_a_cancelled_foreground_call_ends_its_run_as_cancelled(
+async def test_a_foreground_run_whose_reader_is_gone_ends_as_client_disconnect(
     lab: Any, hanging: Callable[..., Any]
 ) -> None:
     slow = hanging()
@@ -149,8 +149,8 @@ async def test_a_cancelled_foreground_call_ends_its_run_as_cancelled(
             await slow.started.wait()
         group.cancel_scope.cancel()
     row = lab.row(lab.run_ids()[0])
-    assert (row.status, row.outcome) == ("aborted", "cancelled")
-    await lab.store.flush()
+    assert (row.status, row.outcome) == ("aborted", "client_disconnect")
+    assert (await lab.events(row.id)).count("run.aborted") == 1
     assert [call.status for call in lab.calls(row.id)] == ["unknown"]
 
 

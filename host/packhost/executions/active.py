@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -16,11 +17,38 @@ Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 @dataclass(slots=True)
+class Waits:
+    """Seconds in which at least one person was waited for; questions asked at once count once."""
+
+    asking: int = 0
+    _began: float = 0.0
+    _total: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Until now."""
+        return self._total + (anyio.current_time() - self._began if self.asking else 0.0)
+
+    def begin(self) -> None:
+        """A question is put."""
+        if self.asking == 0:
+            self._began = anyio.current_time()
+        self.asking += 1
+
+    def end(self) -> None:
+        """It is answered, or over."""
+        self.asking -= 1
+        if self.asking == 0:
+            self._total += anyio.current_time() - self._began
+
+
+@dataclass(slots=True)
 class Active:
     """A run in this process.
 
     `starter` is the call that started or resumed it; `asker` and `report` are that call's, as long as
-    it waits. `waited` counts the seconds in which a person was asked.
+    it waits. `asked` holds what the run's calls wait for, first to last. `outcome` is the word that the
+    run ends with when it is ended from outside.
     """
 
     run_id: str
@@ -31,8 +59,9 @@ class Active:
     report: Report | None = None
     aborting: bool = False
     reason: str = ""
-    waited: float = 0.0
+    outcome: str = "cancelled"
     told: int = 0
+    asked: dict[str, None] = field(default_factory=dict)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
 
@@ -46,49 +75,61 @@ class Active:
         """Pass on what a tool of the run says; its figures are its own and are left out."""
         await self.tell(message)
 
-    def abort(self, reason: str) -> None:
-        """End the run at its next await, wherever it is."""
-        self.aborting, self.reason = True, reason
+    def abort(self, reason: str, outcome: str) -> None:
+        """End the run at its next await, wherever it is; the first of several outcomes stands."""
+        if not self.aborting:
+            self.aborting, self.reason, self.outcome = True, reason, outcome
         self.scope.cancel()
 
 
 class RunAsker:
-    """Asks for a run: through the call that waits for it, else by leaving the record open.
+    """Asks for one call of a run: through the call that waits for the run, else by leaving the record open.
 
     While it asks, the run's row says what it waits on, and the time does not count as the run's.
     """
 
-    def __init__(self, active: Active, store: Store, owner: str) -> None:
+    def __init__(self, active: Active, waits: Waits, store: Store, owner: str) -> None:
         self._active = active
+        self._waits = waits
         self._store = store
         self._owner = owner
-        self._marked = False
+        self._mine: str | None = None
 
     async def ask(self, prompt: Prompt) -> Answer:
         """Ask; without a waiting call nothing is asked here, until a decision elsewhere cancels this."""
-        began = anyio.current_time()
+        self._waits.begin()
         try:
-            await self._mark(f"approval:{prompt.approval_id}")
+            self._mine = f"approval:{prompt.approval_id}"
+            self._active.asked[self._mine] = None
+            await self._mark()
             if self._active.asker is not None:
                 answer = await self._active.asker.ask(prompt)
                 if answer.verdict != "deferred":
                     return answer
             await anyio.sleep_forever()
         finally:
-            self._active.waited += anyio.current_time() - began
+            self._waits.end()
         raise AssertionError("sleep_forever returned")
 
     async def close(self) -> None:
-        """The call goes on or is over: the run waits no longer."""
-        if self._marked:
-            await self._mark(None)
+        """The call goes on or is over: the run waits for it no longer, and its row says so."""
+        if self._mine is not None:
+            self.forget()
+            await self._mark()
 
-    async def _mark(self, waiting_on: str | None) -> None:
+    def forget(self) -> None:
+        """The call was cut off: nothing is written."""
+        self._active.asked.pop(self._mine or "", None)
+
+    async def _mark(self) -> None:
+        """Say what the run waits for, the first of several questions. When the run is no longer ours,
+        whoever has it says so instead."""
         active = self._active
-        try:
+        with suppress(Conflict):
             await self._store.write(
-                executions.set_waiting, active.run_id, self._owner, active.epoch, waiting_on
+                executions.set_waiting,
+                active.run_id,
+                self._owner,
+                active.epoch,
+                next(iter(active.asked), None),
             )
-            self._marked = waiting_on is not None
-        except Conflict:
-            self._marked = False  # the run is no longer ours: whoever has it says what it waits on

@@ -84,8 +84,9 @@ class HostConnection:
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[Received]:
         """Send one request.
 
-        Raises `ConfigInvalid` when the key cannot be had, `ToolFailed` when the request cannot be sent.
-        Neither names the key.
+        Raises `ConfigInvalid` when the key cannot be had, `ToolFailed` when the request cannot be sent;
+        its `data["sent"]` is false where no connection was made, so that no token was used. Neither
+        names the key.
         """
         import httpx2  # ~100 ms, and only runs of turns need it
 
@@ -102,6 +103,7 @@ class HostConnection:
                 raise ToolFailed(
                     f"the provider at `{self._base}` cannot be reached ({said})",
                     hint="check `base_url` and that the provider is up",
+                    sent=not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout),
                 ) from None
             try:
                 yield Received(response)

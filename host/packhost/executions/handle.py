@@ -7,9 +7,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import anyio
+
 from packhost.errors import ConfigInvalid
 from packhost.executions import ops
-from packhost.executions.active import Active, RunAsker
+from packhost.executions.active import Active, RunAsker, Waits
 from packhost.executions.connections import HostConnection, named_together
 from packhost.executions.request import Request, as_text, redacted
 from packhost.gate import Caller, CallRequest, Completed, Deferred, Gate, Outcome
@@ -42,6 +44,7 @@ class Handle:
         self._gate = gate
         self._owner = owner
         self._configuration = configuration
+        self._waits = Waits()
         self._saved = row.state_json
         self._state: dict[str, Any] = json.loads(row.state_json) if row.state_json else {}
 
@@ -78,7 +81,7 @@ class Handle:
     @property
     def waited(self) -> float:
         """Seconds that people were waited for since the run was started or resumed."""
-        return self._active.waited
+        return self._waits.seconds
 
     @property
     def aborting(self) -> bool:
@@ -126,11 +129,38 @@ class Handle:
         if pause:
             raise RunStopped("paused")
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait at a safe point; raises `RunStopped` as soon as the run is to pause or end."""
+        with anyio.move_on_after(seconds), self._store.watch(f"run:{self.run_id}") as watch:
+            while True:
+                await self.checkpoint()
+                await watch.changed()
+
+    async def branch(self, name: str) -> Branch:
+        """A part of this run with a conversation of its own; see `RunHandle.branch`.
+
+        Raises `InvalidInput` when `name` cannot be part of a session's name.
+        """
+        row = self._row
+        session = f"{self.run_id}.{name}"
+        await self._gate.sessions.enter(session, row.principal, row.client, self.session_id)
+        return Branch(self, name, session)
+
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
         """One governed call in this run; a refusal is an outcome, not an exception."""
-        asker = RunAsker(self._active, self._store, self._owner)
+        return await self.call_waiting(name, arguments, tool_use_id, self._waits)
+
+    async def call_waiting(
+        self, name: str, arguments: Mapping[str, Any], tool_use_id: str, waits: Waits
+    ) -> ToolOutcome:
+        """`call_tool`, with the time in which a person is asked counted by `waits`."""
+        asker = RunAsker(self._active, waits, self._store, self._owner)
         request = CallRequest(name, arguments, self._caller(), self._active.tell_of_call, tool_use_id)
-        outcome = await self._gate.call(request, asker)
+        try:
+            outcome = await self._gate.call(request, asker)
+        except BaseException:
+            asker.forget()
+            raise
         await asker.close()
         return rendered(outcome)
 
@@ -144,15 +174,23 @@ class Handle:
 
     async def history(self) -> list[Message]:
         """The session's messages so far, in order."""
-        return [row.message for row in self._store.read(sessions.history, self.session_id)]
+        return await self.history_of(self.session_id)
 
     async def append(self, messages: Sequence[Message]) -> None:
         """Add messages to the session's history for good and write the state down, as one step."""
+        await self.append_to(self.session_id, messages)
+
+    async def append_to(self, session_id: str, messages: Sequence[Message]) -> None:
+        """`append`, to the history of a branch's session."""
         text = self.state_json
         added = [as_text(message) for message in messages]
         epoch = self._active.epoch
-        await self._store.write(ops.append, self.run_id, self._owner, epoch, text, self.session_id, added)
+        await self._store.write(ops.append, self.run_id, self._owner, epoch, text, session_id, added)
         self._saved = text
+
+    async def history_of(self, session_id: str) -> list[Message]:
+        """The messages of a branch's session."""
+        return [row.message for row in self._store.read(sessions.history, session_id)]
 
     async def emit(self, type: str, data: Mapping[str, Any]) -> None:
         """Record an event of this run, best effort."""
@@ -178,6 +216,78 @@ class Handle:
             attended=active.asker is not None,
             epoch=active.epoch,
         )
+
+
+class Branch:
+    """Implements `RunHandle` for one part of a run; everything but conversation and state is the run's."""
+
+    def __init__(self, whole: Handle, name: str, session_id: str) -> None:
+        self._whole = whole
+        self._name = name
+        self._waits = Waits()
+        self.session_id = session_id
+        self.run_id = whole.run_id
+        self.spec = whole.spec
+        self.state: dict[str, Any] = whole.state.setdefault("branches", {}).setdefault(name, {})
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The accepted section of the driver's pack."""
+        return self._whole.config
+
+    @property
+    def waited(self) -> float:
+        """Seconds that this part waited for people."""
+        return self._waits.seconds
+
+    @property
+    def aborting(self) -> bool:
+        """Whether the run was asked to end."""
+        return self._whole.aborting
+
+    def offered(self, patterns: Sequence[str] | None) -> tuple[OfferedTool, ...]:
+        """The tools on offer to the run."""
+        return self._whole.offered(patterns)
+
+    def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Connection:
+        """A connection of the run."""
+        return self._whole.connect(base_url, secret=secret, header=header, scheme=scheme)
+
+    async def checkpoint(self) -> None:
+        """The run's safe point."""
+        await self._whole.checkpoint()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait at the run's safe point."""
+        await self._whole.sleep(seconds)
+
+    async def branch(self, name: str) -> Branch:
+        """A branch has none of its own; raises `ConfigInvalid`."""
+        raise ConfigInvalid(f"the branch `{self._name}` has no branch `{name}`", hint="branch off the run")
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
+        """One governed call in the run, recorded under `BRANCH/ID`."""
+        return await self._whole.call_waiting(name, arguments, f"{self._name}/{tool_use_id}", self._waits)
+
+    async def recorded(self, tool_use_id: str) -> ToolOutcome | None:
+        """What the record says of a call of this branch."""
+        return await self._whole.recorded(f"{self._name}/{tool_use_id}")
+
+    async def history(self) -> list[Message]:
+        """The branch's own conversation."""
+        return await self._whole.history_of(self.session_id)
+
+    async def append(self, messages: Sequence[Message]) -> None:
+        """Add to the branch's conversation and write the run's state down, as one step."""
+        await self._whole.append_to(self.session_id, messages)
+
+    async def emit(self, type: str, data: Mapping[str, Any]) -> None:
+        """An event of the run that names the branch."""
+        await self._whole.emit(type, {"branch": self._name, **data})
+
+    async def report_progress(self, message: str) -> None:
+        """Tell whoever waits, naming the branch."""
+        await self._whole.report_progress(f"{self._name}: {message}")
 
 
 def rendered(outcome: Outcome) -> ToolOutcome:
@@ -213,6 +323,7 @@ def _offer(tool: Tool) -> OfferedTool:
         description=spec.description,
         input_schema=_without(spec.input_schema, spec.hidden_parameters),
         idempotent=spec.idempotent,
+        read_only=spec.permission == "read",
     )
 
 

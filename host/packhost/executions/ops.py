@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from packhost.errors import Conflict
 from packhost.store.base import Reading, Tx
@@ -11,18 +12,21 @@ from packhost.store.rows import DIRECT, ExecutionStatus, NewExecution
 
 PERSON = "person:"
 """How `paused_by` begins when a person paused the run."""
+TIME = "time:"
+"""How `waiting_on` begins when the run goes on by itself at a time."""
 
 
 def begin(tx: Tx, new: NewExecution, owner: str, ttl: float) -> int:
     """Create a run and take it at once; its epoch.
 
     Raises `Conflict` with `CONTINUATION_IN_PROGRESS` while another run of turns in the same session
-    has not ended: two of them would write into one conversation.
+    has not ended: two of them would write into one conversation. A run's branches are sessions whose
+    names begin with its own.
     """
     row = tx.execute(
-        "SELECT id, status FROM executions WHERE kind<>'call' AND session_id=?"
+        "SELECT id, status FROM executions WHERE kind<>'call' AND (session_id=? OR id=?)"
         " AND status IN ('queued','running','paused','interrupted') LIMIT 1",
-        (new.session_id,),
+        (new.session_id, new.session_id.partition(".")[0]),
     ).fetchone()
     if row is not None:
         raise Conflict(
@@ -60,17 +64,65 @@ def append(
     sessions.append_messages(tx, session_id, id, messages)
 
 
+def pause(tx: Tx, id: str, by: str, reason: str) -> ExecutionStatus:
+    """Ask a run to pause, or hold one that waits for a time.
+
+    Raises `NotFound`, or `Conflict` when it has ended.
+    """
+    status = executions.request_pause(tx, id, by, reason)
+    row = executions.get(tx, id)
+    if status == "paused" and row.paused_by is None and (row.waiting_on or "").startswith(TIME):
+        _hold(tx, id, by, reason)
+    return status
+
+
 def pause_for_person(tx: Tx, id: str, by: str, reason: str) -> ExecutionStatus:
     """Have a run pause until a person lets it go on, also one that paused for another reason.
 
     Raises `NotFound`, or `Conflict` when it has ended.
     """
     status = executions.request_pause(tx, id, by, reason)
-    row = executions.get(tx, id)
-    if row.paused_by != by:
-        tx.execute("UPDATE executions SET paused_by=?, updated_at=? WHERE id=?", (by, tx.now(), id))
-        tx.emit("run.pause_requested", {"reason": reason}, execution_id=id, actor=by)
+    if executions.get(tx, id).paused_by != by:
+        _hold(tx, id, by, reason)
     return status
+
+
+def _hold(tx: Tx, id: str, by: str, reason: str) -> None:
+    tx.execute("UPDATE executions SET paused_by=?, updated_at=? WHERE id=?", (by, tx.now(), id))
+    tx.emit("run.pause_requested", {"reason": reason}, execution_id=id, actor=by)
+
+
+def withdraw_pause(tx: Tx, id: str, by: str) -> bool:
+    """Take back a pause that a running run has not reached; whether there was one.
+
+    Raises `NotFound`, or `Conflict` when the run is being ended.
+    """
+    row = executions.get(tx, id)
+    if row.status != "running" or not row.pause_requested:
+        return False
+    if row.abort_requested:
+        raise executions.conflict(tx, id)
+    tx.execute(
+        "UPDATE executions SET pause_requested=0, paused_by=NULL, reason=NULL, updated_at=? WHERE id=?",
+        (tx.now(), id),
+    )
+    tx.emit("run.pause_withdrawn", {}, execution_id=id, actor=by)
+    return True
+
+
+def time_text(at: float) -> str:
+    """`waiting_on` of a run that waits for a time, in seconds since the epoch."""
+    return f"{TIME}{datetime.fromtimestamp(at, UTC).isoformat(timespec='milliseconds')}"
+
+
+def waiting_for_time(tx: Reading) -> tuple[tuple[str, float], ...]:
+    """Paused runs that go on at a time, unless somebody paused them: id and time, the first due first."""
+    rows = tx.execute(
+        "SELECT id, waiting_on FROM executions WHERE kind<>'call' AND status='paused'"
+        " AND paused_by IS NULL AND waiting_on LIKE 'time:%'"
+    ).fetchall()
+    found = [(id, datetime.fromisoformat(text.removeprefix(TIME)).timestamp()) for id, text in rows]
+    return tuple(sorted(found, key=lambda one: one[1]))
 
 
 def status(tx: Reading, id: str) -> ExecutionStatus:

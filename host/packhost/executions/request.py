@@ -56,13 +56,13 @@ def redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def view_of(row: ExecutionRow) -> RunView:
-    """A run as it is shown; one that was aborted has the outcome `cancelled`."""
+    """A run as it is shown; one that was ended while nobody held it has the outcome `cancelled`."""
     return RunView(
         id=row.id,
         kind=row.kind,
         session_id=row.session_id,
         status=row.status,
-        outcome="cancelled" if row.status == "aborted" else row.outcome,
+        outcome="cancelled" if row.outcome == "aborted" else row.outcome,
         waiting_on=row.waiting_on,
         result=None if row.result_json is None else json.loads(row.result_json),
         reason=row.reason,

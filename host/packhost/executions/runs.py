@@ -2,7 +2,8 @@
 
 A run lives in the host's task group. A foreground run ends when the call that waits for it is
 cancelled, since nobody would read it any more; one in the background outlives its caller. A run that
-a person paused goes on only by a person's word.
+a person paused goes on only by a person's word. One that waits for a time is paused and held by
+nobody; the host that is there at that time starts it again in the background.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from packhost.gate import Gate
 from packhost.gate.configuration import Configuration
 from packhost.kinds.context import CallContext, RunDriver, RunResult, RunStopped, RunView
 from packhost.names import new_id
-from packhost.store.base import Store
+from packhost.store.base import Store, Tx
 from packhost.store.ops import executions
 from packhost.store.rows import DIRECT, EndStatus, ExecutionRow, NewExecution
 
@@ -32,6 +33,9 @@ log = logging.getLogger("packhost.runs")
 LEASE = 60.0
 """Seconds for which a claim holds; renewed every third of it."""
 _STOP_WAIT = 2.0
+_LOOK_AGAIN, _TRY_AGAIN = 30.0, 5.0
+"""Seconds between two looks for runs that are due, since clocks jump, and after one that could not start."""
+_HOST = "host:"
 _UNSTARTED = ("queued", "running")
 
 
@@ -61,10 +65,12 @@ class Runs:
         self._configuration = configuration
         self._lease = lease
         self._active: dict[str, Active] = {}
+        self._alarm = anyio.Event()
 
     async def start_up(self) -> None:
-        """Keep the leases of this host's runs, for as long as its task group lives."""
+        """Keep the leases of this host's runs and wake those that wait, as long as its task group lives."""
         self._tasks.start_soon(self._keep_leases)
+        self._tasks.start_soon(self._wake_runs)
 
     async def shut_down(self) -> None:
         """Stop every run where it is, within two seconds; the next host finds them interrupted."""
@@ -129,7 +135,8 @@ class Runs:
             return await self._ended(run_id)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), suppress(PackhostError):
-                await self._abort(run_id, f"client:{context.client}", "the call that waited for it is gone")
+                gone = "the call that waited for it is gone"
+                await self._abort(run_id, f"client:{context.client}", gone, "client_disconnect")
             raise
         finally:
             active.asker = active.report = None
@@ -141,14 +148,15 @@ class Runs:
     async def pause(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
         """Ask a run to pause at its next safe point. Raises `Conflict` when it has ended."""
         self._mine(run_id, context)
-        await self._store.write(executions.request_pause, run_id, f"client:{context.client}", reason)
+        await self._store.write(ops.pause, run_id, f"client:{context.client}", reason)
         return self._view(run_id)
 
     async def resume(self, run_id: str, *, context: CallContext) -> RunView:
-        """Start a paused or interrupted run again; one resumption wins.
+        """Start a paused or interrupted run again, or take back a pause that it has not reached.
 
-        Raises `Conflict`: `CONTINUATION_IN_PROGRESS` while it runs, `RESUME_STATE_CHANGED` when it has
-        ended; `PackhostError` with `APPROVAL_REQUIRED` when a person paused it.
+        One resumption wins. Raises `Conflict`: `CONTINUATION_IN_PROGRESS` while it runs,
+        `RESUME_STATE_CHANGED` when it has ended; `PackhostError` with `APPROVAL_REQUIRED` when a person
+        paused it.
         """
         row = self._mine(run_id, context)
         if not row.ended and (row.paused_by or "").startswith(ops.PERSON):
@@ -202,17 +210,19 @@ class Runs:
         if row.kind == DIRECT:
             raise self._store.read(executions.conflict, row.id)
         self._driver(row.kind)
-        background = request_of(row).background or starter.startswith(ops.PERSON)
+        if row.status == "running" and await self._store.write(ops.withdraw_pause, row.id, starter):
+            return self._view(row.id)
+        background = request_of(row).background or starter.startswith((ops.PERSON, _HOST))
         with anyio.CancelScope(shield=True):
             epoch = await self._store.write(executions.claim, row.id, self._owner, self._lease, row.epoch)
             self._launch(row.id, epoch, starter, background)
         return self._view(row.id)
 
-    async def _abort(self, run_id: str, by: str, reason: str) -> RunView:
+    async def _abort(self, run_id: str, by: str, reason: str, outcome: str = "cancelled") -> RunView:
         await self._store.write(ops.abort, run_id, by, reason)
         active = self._active.get(run_id)
         if active is not None:
-            active.abort(reason)
+            active.abort(reason, outcome)
             with anyio.move_on_after(_STOP_WAIT):
                 await active.done.wait()
         if self._store.read(ops.status, run_id) == "paused":  # it paused at the very moment
@@ -251,11 +261,8 @@ class Runs:
             try:
                 result = await self._driver(row.kind).drive(handle)
             except RunStopped as stop:
-                if stop.how == "paused" and not active.aborting:
-                    state, epoch = handle.state_json, active.epoch
-                    await self._store.write(
-                        executions.mark_paused, row.id, self._owner, epoch, state_json=state
-                    )
+                if stop.how != "aborted" and not active.aborting:
+                    await self._let_go(handle, active, stop)
                     return
             except PackhostError as error:
                 result = _broken(error)
@@ -266,9 +273,42 @@ class Runs:
         if result is not None or active.aborting:  # else the host stops, and the run is left as it is
             await self._finish(active, result)
 
+    async def _let_go(self, handle: Handle, active: Active, stop: RunStopped) -> None:
+        """Mark the run paused, with the time at which it goes on when it only waits for one."""
+        waiting_on = ops.time_text(stop.wake_at) if stop.how == "waiting" else None
+        await self._store.write(
+            _mark_paused, active.run_id, self._owner, active.epoch, handle.state_json, waiting_on
+        )
+        self._alarm.set()
+
+    async def _wake_runs(self) -> None:
+        """Start each run that waits for a time when it is due; a new one rings the alarm."""
+        while True:
+            self._alarm = anyio.Event()
+            now = self._store.read(lambda tx: tx.now())
+            pause = _LOOK_AGAIN
+            for run_id, at in self._store.read(ops.waiting_for_time):
+                if at > now:
+                    pause = min(pause, at - now)
+                    break
+                pause = min(pause, await self._wake(run_id))
+            with anyio.move_on_after(pause):
+                await self._alarm.wait()
+
+    async def _wake(self, run_id: str) -> float:
+        """Start a run that is due; seconds after which to look again, also when it cannot start."""
+        try:
+            await self._resume(self._store.read(executions.get, run_id), f"{_HOST}{self._owner}")
+        except Conflict:
+            return 0.0  # somebody was faster
+        except PackhostError as error:
+            log.warning("run %s is due and cannot go on: %s", run_id, error.message)
+            return _TRY_AGAIN
+        return _LOOK_AGAIN
+
     async def _finish(self, active: Active, result: RunResult | None) -> None:
         status: EndStatus = "aborted"
-        outcome, text, reason = "cancelled", None, active.reason or None
+        outcome, text, reason = active.outcome, None, active.reason or None
         if result is not None:
             status = "failed" if result.failed else "completed"
             outcome, text = result.outcome, as_text(redacted(result.result, self._configuration().redact))
@@ -285,6 +325,10 @@ class Runs:
                     await self._store.write(executions.renew, self._owner, self._lease)
                 except PackhostError as error:
                     log.warning("the leases of runs could not be renewed: %s", error.message)
+
+
+def _mark_paused(tx: Tx, id: str, owner: str, epoch: int, state: str, waiting_on: str | None) -> None:
+    executions.mark_paused(tx, id, owner, epoch, state_json=state, waiting_on=waiting_on)
 
 
 def _broken(error: PackhostError) -> RunResult:

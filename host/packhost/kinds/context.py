@@ -34,6 +34,8 @@ class OfferedTool:
     description: str
     input_schema: Mapping[str, Any]
     idempotent: bool = False
+    read_only: bool = False
+    """Whether it declares to change nothing: its permission is `read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,19 @@ class SessionView:
 
 
 class RunStopped(Exception):
-    """Raised by `checkpoint` when the run is to pause or end; a driver lets it pass."""
+    """Raised by `checkpoint` when the run is to pause or end; a driver lets it pass.
 
-    def __init__(self, how: Literal["paused", "aborted"], reason: str = "") -> None:
+    A driver raises it itself, `waiting`, when nothing is left to do before `wake_at` (seconds since the
+    epoch): the run lets go of everything, and the host starts it again then, also after a restart.
+    """
+
+    def __init__(
+        self, how: Literal["paused", "aborted", "waiting"], reason: str = "", *, wake_at: float = 0.0
+    ) -> None:
         super().__init__(f"run {how}")
         self.how = how
         self.reason = reason
+        self.wake_at = wake_at
 
 
 class HttpReply(Protocol):
@@ -149,6 +158,16 @@ class RunHandle(Protocol):
 
     async def checkpoint(self) -> None:
         """A safe point: writes `state` down, then raises `RunStopped` if the run is to pause or end."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait at a safe point: raises `RunStopped` as soon as the run is to pause or end."""
+
+    async def branch(self, name: str) -> RunHandle:
+        """A part of this run with a conversation of its own, in the session `RUN.NAME`; the same one each time.
+
+        Its `state` is the member `name` of this handle's `state["branches"]` and is written down with
+        it; ids of its calls are its own; pause, end, autonomy and limits of the host are the run's.
+        """
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
         """One governed call in this run; a refusal is an outcome, not an exception."""
@@ -222,7 +241,7 @@ class RunService(Protocol):
         """Ask a run to pause at its next safe point."""
 
     async def resume(self, run_id: str, *, context: CallContext) -> RunView:
-        """Start a paused or interrupted run again."""
+        """Start a paused or interrupted run again, or take back a pause that it has not reached."""
 
     async def abort(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
         """End a run now."""
