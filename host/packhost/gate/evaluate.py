@@ -41,11 +41,13 @@ class Evaluation:
     @property
     def display_json(self) -> str:
         """The arguments as they are recorded and shown: hidden ones and secrets redacted."""
-        shown = self.arguments_json
-        if self.entry.hidden:
-            shown = as_text(display_arguments(self.arguments, self.entry.hidden))
-        clean = self.redact(shown)
-        return shown if clean == shown else as_text(redact_json(json.loads(shown), self.redact))
+        return _display(self.entry, self.arguments, self.arguments_json, self.redact)
+
+
+def _display(entry: Entry, arguments: Mapping[str, Any], text: str, redact: Callable[[str], str]) -> str:
+    shown = as_text(display_arguments(arguments, entry.hidden)) if entry.hidden else text
+    clean = redact(shown)
+    return shown if clean == shown else as_text(redact_json(json.loads(shown), redact))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Stopped:
     step: str
     refusal: Refusal
     entry: Entry | None = None
+    display_json: str | None = None
+    """The arguments as they are recorded, once they were admitted."""
 
 
 def evaluate(
@@ -68,18 +72,22 @@ def evaluate(
     if isinstance(admitted, Refusal):
         return Stopped("admit", admitted, entry)
     arguments, text = admitted
+
+    def stopped(step: str, refusal: Refusal) -> Stopped:
+        return Stopped(step, refusal, entry, _display(entry, arguments, text, configuration.redact))
+
     layers = entry.layers + request.caller.narrowing if request.caller.narrowing else entry.layers
     files = FileBroker(root_descriptor, layers)
     covered = cover(entry, request.caller, arguments, files, configuration.root_path)
     if isinstance(covered, Refusal):
-        return Stopped("cover", covered, entry)
+        return stopped("cover", covered)
     facts = _facts(entry, request.caller, covered)
     decision = decide(facts, configuration.policies, level)
     if decision.verdict == "deny":
-        return Stopped("decide", denied(entry, decision), entry)
+        return stopped("decide", denied(entry, decision))
     weak = enforceable(entry, configuration.require)
     if weak is not None:
-        return Stopped("enforce", weak, entry)
+        return stopped("enforce", weak)
     return Evaluation(entry, arguments, text, layers, files, facts, decision, configuration.redact)
 
 

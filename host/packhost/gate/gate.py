@@ -210,7 +210,7 @@ class Gate:
             client=caller.client,
             actor=_actor(caller),
             tool_version=entry.tool.version if entry else None,
-            args_json=found.display_json if isinstance(found, Evaluation) else None,
+            args_json=found.display_json,
             execution_id=caller.run_id,
             approval_id=refusal.approval_id,
             detail_json=as_text(
