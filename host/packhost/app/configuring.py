@@ -9,11 +9,12 @@ from pathlib import Path
 
 from packhost.gate.catalog import build_catalog
 from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
-from packhost.kinds.base import Kind
+from packhost.kinds.base import Kind, Tool
 from packhost.kinds.python import PythonKind
 from packhost.packs.discover import EntryPoints, find_packs
 from packhost.packs.plugins import Provided, load_plugins
 from packhost.packs.registry import build_registry
+from packhost.sandbox.level import Enforcement
 from packhost.workspace.root import CONFIG_FILE, Root, find_root
 from packhost.workspace.supposed import SupposedWorkspace
 from packhost.workspace.workspace import Workspace
@@ -46,6 +47,17 @@ def configure(
         warnings=tuple(str(warning) for warning in registry.warnings),
     )
     return configuration, provided
+
+
+class _Asked(PythonKind):
+    """The kind `python` where nothing runs: it starts no process and proves nothing of the machine."""
+
+    def __init__(self) -> None:
+        """Nothing is opened."""
+
+    def enforcement(self, tool: Tool) -> Enforcement:
+        """The least that is claimed of a tool's pack."""
+        return "host" if tool.pack.shipped else "advisory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +94,5 @@ def present(start: Path | None) -> Iterator[Supposition]:
 
 
 def _supposition(root: Root, workspace: Workspace, installed: EntryPoints) -> Supposition:
-    configuration, _ = configure(workspace, installed, [PythonKind(root.path)])
+    configuration, _ = configure(workspace, installed, [_Asked()])
     return Supposition(root, workspace, replace(configuration, require="advisory"))
