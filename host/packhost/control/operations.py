@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packhost.control import consent, people, records, tools
+from packhost.control import consent, grants, history, operator, people, records, tools
 from packhost.control.base import Operation, Parts
 from packhost.errors import NotFound
 from packhost.names import nearest
@@ -21,6 +21,15 @@ OPERATIONS: Mapping[str, Operation] = {
     "approvals.list": people.approvals_list,
     "approvals.show": people.approvals_show,
     "approvals.decide": people.approvals_decide,
+    "grants.offer": grants.offer,
+    "grants.list": grants.listing,
+    "grants.show": grants.show,
+    "grants.revoke": grants.revoke,
+    "grants.propose": grants.proposed,
+    "grants.accept": grants.accept,
+    "operator.show": operator.show,
+    "operator.set": operator.replace,
+    "operator.remove": operator.remove,
     "sessions.list": people.sessions_list,
     "sessions.show": people.sessions_show,
     "sessions.raise": people.sessions_raise,
@@ -31,6 +40,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "runs.pause": records.runs_pause,
     "runs.resume": records.runs_resume,
     "runs.abort": records.runs_abort,
+    "calls.recorded": history.calls_recorded,
     "audit.verify": records.audit_verify,
     "audit.export": records.audit_export,
 }
