@@ -32,6 +32,8 @@ from packhost.kinds.files import FileStat, Walk
 from packhost.kinds.frames import FRAME_LIMIT, HEADER, PART, decode, encode, error_frame, error_from
 from packhost.kinds.reply import FetchReply
 
+TRACED = 40
+"""Frames of a handler's traceback that go to the log, the innermost."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -234,7 +236,7 @@ def run(channel: Channel, request: dict[str, Any]) -> dict[str, Any]:
     except PackhostError as error:
         return {"op": "error", **error_frame(error)}
     except BaseException as error:  # whatever a handler raises is the call's failure, not this process's
-        traceback.print_exc()
+        traceback.print_exc(limit=-TRACED)  # a stack may be millions deep
         return {"op": "raised", "type": type(error).__name__, "message": str(error)}
 
 

@@ -29,7 +29,7 @@ def run_confined(connection: int, output: int, proof: Proof) -> NoReturn:
         read_ahead(setup["folder"], setup["module"])
     try:
         listener = confine(_confinement(setup, proof))
-    except (OSError, ValueError, KeyError):
+    except Exception:  # whatever it is, nothing may run now
         traceback.print_exc()
         channel.hand_over(UNCONFINED, None)
         os._exit(1)
