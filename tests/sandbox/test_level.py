@@ -24,4 +24,3 @@ def test_a_level_is_enough_for_what_is_no_stronger(
     level: Enforcement, require: Requirement, enough: bool
 ) -> None:
     assert satisfies(level, require) is enough
-

@@ -25,6 +25,8 @@ from packhost.sandbox.syscalls import AUDIT_ARCH, number
 
 _PATIENCE = 10.0
 _SUPERVISABLE = "supervisable"
+_IO_URING = ctypes.create_string_buffer(120)
+"""Room for the parameters of a ring, or the call would fail by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ _ATTEMPTS: dict[str, Callable[[], object]] = {
     "a TCP socket": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
     "a netlink socket": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW),
     "a unix socket": lambda: socket.socket(socket.AF_UNIX),
-    "io_uring": lambda: _call("io_uring_setup", 8, 0),
+    "io_uring": lambda: _call("io_uring_setup", 8, ctypes.addressof(_IO_URING)),
     "tracing": lambda: _call("ptrace", 16, os.getppid(), 0, 0),
     "a signal to another process": lambda: os.kill(os.getppid(), 0),
     "a new process": _fork,

@@ -23,7 +23,7 @@ def _closure(program: str, depth: int) -> Iterator[str]:
         with open(program, "rb") as file:
             head = file.read(_HEAD)
             loader = _loader(file.fileno(), head) if head.startswith(b"\x7fELF") else None
-    except (OSError, struct.error):
+    except (OSError, OverflowError, struct.error):
         return
     if loader:
         yield os.path.realpath(loader)
@@ -37,7 +37,7 @@ def _closure(program: str, depth: int) -> Iterator[str]:
 
 def _loader(descriptor: int, head: bytes) -> str | None:
     """The path in an ELF file's `PT_INTERP`; only 64-bit files have one that runs here."""
-    if head[4] != 2:
+    if head[4:5] != b"\x02":
         return None
     offset, size, count = *struct.unpack_from("=Q", head, 32), *struct.unpack_from("=HH", head, 54)
     for index in range(min(count, 64)):
