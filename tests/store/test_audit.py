@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from packhost.journal import GENESIS, Record, Verified, canonical, digest, verify
-from packhost.store.audit import export_lines, verify_chain
+from packhost.errors import Conflict, NotFound
+from packhost.journal import GENESIS, BrokenLink, Record, Verified, canonical, digest, verify
+from packhost.store.audit import UNEXPLAINED, export_lines, verify_chain
 from packhost.store.ops import calls, events
+from packhost.store.ops.redaction import redact
+from packhost.store.seals import Anchor, ExportSeal, check_export
 from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -59,11 +62,96 @@ async def test_a_tampered_event_is_named(
     assert (broken.id, broken.reason) == (id, reason)
 
 
-async def test_a_redacted_event_still_verifies(store: SqliteStore, new_call: Make) -> None:
+async def test_a_redacted_call_leaves_the_chain_whole_and_the_redaction_on_record(
+    store: SqliteStore, new_call: Make
+) -> None:
     await fill(store, new_call)
-    tamper(store, "UPDATE events SET data_json=NULL WHERE id=1")
+    assert await store.write(redact, 1, "ann", "a key was in it") == (1, 2)
+    report = store.read(verify_chain)
+    assert (report.ok, report.count, report.redacted) == (True, 7, 2)
+    first, *_, last = [json.loads(line) for line in store.read(lambda tx: tuple(export_lines(tx)))]
+    assert first["data"] is None
+    assert (last["type"], last["actor"]) == ("audit.redacted", "ann")
+    assert last["data"] == {"events": [1, 2], "reason": "a key was in it"}
+    assert store.read(calls.by_id, first["call_id"]).args_json == '{"redacted":true}'
+
+
+async def test_what_was_redacted_is_gone_from_the_file(store: SqliteStore, new_call: Make) -> None:
+    await store.write(calls.begin, new_call(args_json=canonical({"key": "canary" * 2000})))
+    await store.write(redact, 1, "ann", "a key was in it")
+    await store.close()
+    assert b"canarycanary" not in store.path.read_bytes()
+
+
+async def test_a_payload_that_is_gone_without_a_redaction_on_record_is_a_fault(
+    store: SqliteStore, new_call: Make
+) -> None:
+    await fill(store, new_call)
+    tamper(store, "UPDATE events SET data_json=NULL WHERE id=3")
+    assert store.read(verify_chain).broken == BrokenLink(3, UNEXPLAINED)
+
+
+async def test_a_payload_is_redacted_once_and_a_redaction_never(store: SqliteStore, new_call: Make) -> None:
+    await fill(store, new_call)
+    await store.write(redact, 1, "ann", "why")
+    for event in (1, 7):
+        with pytest.raises(Conflict):
+            await store.write(redact, event, "ann", "why")
+    with pytest.raises(NotFound):
+        await store.write(redact, 99, "ann", "why")
+
+
+async def test_a_chain_goes_through_what_was_anchored_and_not_through_anything_else(
+    store: SqliteStore, new_call: Make
+) -> None:
+    await fill(store, new_call)
+    third = store.read(events.page)[2]
+    assert store.read(verify_chain, [Anchor(third.hash, 3), Anchor(third.hash)]).ok
+    for anchor in (Anchor(third.hash, 4), Anchor("f" * 64, 3), Anchor("f" * 64)):
+        report = store.read(verify_chain, [anchor])
+        assert (report.ok, report.broken, len(report.missed)) == (False, None, 1)
+
+
+async def test_an_anchor_shows_that_the_end_was_cut_off(store: SqliteStore, new_call: Make) -> None:
+    await fill(store, new_call)
+    head = store.read(events.head)
+    tamper(store, "DELETE FROM events WHERE id>4")
     assert store.read(verify_chain).ok
-    assert json.loads(store.read(lambda tx: next(export_lines(tx))))["data"] is None
+    (missed,) = store.read(verify_chain, [Anchor(head.hash, head.id)]).missed
+    assert missed == "the chain ends at event 4, and event 6 was anchored: its end was cut off"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: lines, ""),
+        (lambda lines: lines[1:], ""),
+        (lambda lines: [*lines[:2], *lines[3:]], "record 3 is missing"),
+        (lambda lines: [*lines[1:2], *lines[3:]], "it does not follow"),
+        (lambda lines: [lines[0].replace("0.txt", "9.txt"), *lines[1:]], "its data was changed"),
+        (lambda lines: [*lines[1:3], lines[3].replace('"call.ok"', '"call.no"')], "do not match its hash"),
+        (lambda lines: [*lines, "{}"], "line 7 is no event"),
+    ],
+)
+async def test_an_export_proves_itself(store: SqliteStore, new_call: Make, change: Any, said: str) -> None:
+    await fill(store, new_call)
+    lines = list(store.read(lambda tx: tuple(export_lines(tx))))
+    report = check_export(change(lines), None)
+    assert (said in report.broken, bool(report.broken)) == (True, bool(said))
+    assert report.signed is None
+
+
+async def test_a_signature_covers_every_line_and_the_end(store: SqliteStore, new_call: Make) -> None:
+    await fill(store, new_call)
+    seal, lines = ExportSeal(b"k" * 32), list(store.read(lambda tx: tuple(export_lines(tx))))
+    for line in lines:
+        seal.add(line)
+    signed = [*lines, seal.line()]
+    assert check_export(signed, b"k" * 32).signed is True
+    assert check_export(signed, b"x" * 32).signed is False
+    assert check_export(lines, b"k" * 32).signed is False
+    assert check_export([*signed[:-2], signed[-1]], b"k" * 32).signed is False
+    assert check_export([*signed, lines[0]], b"k" * 32).signed is False
 
 
 async def test_the_exported_lines_prove_themselves(store: SqliteStore, new_call: Make) -> None:
