@@ -41,7 +41,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "runs.resume": records.runs_resume,
     "runs.abort": records.runs_abort,
     "calls.recorded": history.calls_recorded,
+    "audit.head": records.audit_head,
     "audit.verify": records.audit_verify,
+    "audit.redact": records.audit_redact,
     "audit.export": records.audit_export,
 }
 

@@ -309,6 +309,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
         )
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
+    # What is redacted is to be gone from the file as well.
+    connection.execute("PRAGMA secure_delete=ON")
     if sys.platform == "darwin":
         connection.execute("PRAGMA fullfsync=1")
 

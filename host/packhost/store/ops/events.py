@@ -34,6 +34,27 @@ def export(tx: Reading) -> Iterator[Record]:
         yield Record(*row)
 
 
+def by_id(tx: Reading, id: int) -> Record | None:
+    """One event; `None` when there is none of that number."""
+    row = tx.execute(f"SELECT {_COLUMNS} FROM events WHERE id=?", (id,)).fetchone()
+    return None if row is None else Record(*row)
+
+
+def of_call(tx: Reading, call_id: str) -> tuple[Record, ...]:
+    """Every event of one call."""
+    rows = tx.execute(f"SELECT {_COLUMNS} FROM events WHERE call_id=? ORDER BY id", (call_id,))
+    return tuple(Record(*row) for row in rows)
+
+
+def mentioning(tx: Reading, prefix: str, id: str) -> tuple[Record, ...]:
+    """Every event whose type starts so and whose data has this `id`."""
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM events WHERE type LIKE ? AND data_json LIKE ? ORDER BY id",
+        (f"{prefix}%", f'%"id":"{id}"%'),
+    )
+    return tuple(Record(*row) for row in rows)
+
+
 def head(tx: Reading) -> Head:
     """The last event's id and hash."""
     row = tx.execute("SELECT id, hash FROM events ORDER BY id DESC LIMIT 1").fetchone()
