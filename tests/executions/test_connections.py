@@ -131,7 +131,7 @@ async def test_an_abort_in_a_body_read_ends_the_run_and_the_connection(
 async def test_a_provider_that_is_not_there_is_a_provider_error(told: Any, provider: Any) -> None:
     provider.close()
     told.section["models"]["main"]["base_url"] = "http://127.0.0.1:9"
-    outcome = await told.turn()
+    outcome = await told.turn(limits={"max_retries": 0})
     assert outcome.value["outcome"] == "provider_error"
     assert "cannot be reached" in outcome.value["error"]["message"]
 

@@ -136,7 +136,7 @@ class Handle:
                 await self.checkpoint()
                 await watch.changed()
 
-    async def branch(self, name: str) -> Branch:
+    async def branch(self, name: str, spec: Mapping[str, Any]) -> Branch:
         """A part of this run with a conversation of its own; see `RunHandle.branch`.
 
         Raises `InvalidInput` when `name` cannot be part of a session's name.
@@ -144,7 +144,7 @@ class Handle:
         row = self._row
         session = f"{self.run_id}.{name}"
         await self._gate.sessions.enter(session, row.principal, row.client, self.session_id)
-        return Branch(self, name, session)
+        return Branch(self, name, session, spec)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
         """One governed call in this run; a refusal is an outcome, not an exception."""
@@ -203,7 +203,7 @@ class Handle:
 
     async def report_progress(self, message: str) -> None:
         """Tell whoever waits for the run what goes on."""
-        await self._active.tell(message)
+        await self._active.tell(self._configuration().redact(message))
 
     def _caller(self) -> Caller:
         row, active = self._row, self._active
@@ -221,13 +221,13 @@ class Handle:
 class Branch:
     """Implements `RunHandle` for one part of a run; everything but conversation and state is the run's."""
 
-    def __init__(self, whole: Handle, name: str, session_id: str) -> None:
+    def __init__(self, whole: Handle, name: str, session_id: str, spec: Mapping[str, Any]) -> None:
         self._whole = whole
         self._name = name
         self._waits = Waits()
         self.session_id = session_id
         self.run_id = whole.run_id
-        self.spec = whole.spec
+        self.spec = spec
         self.state: dict[str, Any] = whole.state.setdefault("branches", {}).setdefault(name, {})
 
     @property
@@ -261,7 +261,7 @@ class Branch:
         """Wait at the run's safe point."""
         await self._whole.sleep(seconds)
 
-    async def branch(self, name: str) -> Branch:
+    async def branch(self, name: str, spec: Mapping[str, Any]) -> Branch:
         """A branch has none of its own; raises `ConfigInvalid`."""
         raise ConfigInvalid(f"the branch `{self._name}` has no branch `{name}`", hint="branch off the run")
 

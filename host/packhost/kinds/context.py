@@ -162,10 +162,10 @@ class RunHandle(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait at a safe point: raises `RunStopped` as soon as the run is to pause or end."""
 
-    async def branch(self, name: str) -> RunHandle:
+    async def branch(self, name: str, spec: Mapping[str, Any]) -> RunHandle:
         """A part of this run with a conversation of its own, in the session `RUN.NAME`; the same one each time.
 
-        Its `state` is the member `name` of this handle's `state["branches"]` and is written down with
+        Its `spec` is the one given; its `state` is the member `name` of this handle's `state["branches"]` and is written down with
         it; ids of its calls are its own; pause, end, autonomy and limits of the host are the run's.
         """
 

@@ -2,7 +2,8 @@
 
 A message is `{role, content, native?}`. Content blocks: `{type: text, text}`,
 `{type: tool_call, id, name, input}` (assistant) and `{type: tool_result, tool_use_id, content,
-is_error}` (user). `native` is the provider's own content, kept to be sent back unmodified.
+is_error}` (user). `native` is the provider's own content, kept to be sent back unmodified to the
+model that said it: its member `profile` names the profile and the model.
 """
 
 from __future__ import annotations
@@ -29,6 +30,25 @@ def _blocks(content: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def result_block(tool_use_id: str, text: str, *, is_error: bool) -> dict[str, Any]:
     """The result of one call, as the next user message holds it."""
     return {"type": "tool_result", "tool_use_id": tool_use_id, "content": text, "is_error": is_error}
+
+
+def marked(message: Message, profile: str) -> Message:
+    """The message with the profile that its native content is bound to."""
+    if "native" in message:
+        message["native"]["profile"] = profile
+    return message
+
+
+def as_seen_by(message: Message, profile: str) -> Message:
+    """A message of the history as one model is sent it; the history itself stays as it is.
+
+    Another model's native content is left out, its thinking with it: that is bound to the model that
+    said it, and a provider refuses or ignores what it did not sign. Text and calls remain.
+    """
+    native = message.get("native")
+    if native is None or native.get("profile", profile) == profile:
+        return message
+    return {name: value for name, value in message.items() if name != "native"}
 
 
 def open_calls(history: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -65,7 +65,9 @@ def result_of(view: RunView) -> dict[str, Any]:
         )
     going = {"queued": "running", "running": "running", "aborted": "cancelled"}
     outcome = view.outcome if view.status in ("completed", "failed") else going.get(view.status, view.status)
-    known: dict[str, Any] = {key: result[key] for key in ("turns", "tool_calls", "error") if key in result}
+    known: dict[str, Any] = {
+        key: result[key] for key in ("turns", "tool_calls", "retries", "error") if key in result
+    }
     if view.reason and "error" not in known:
         known["reason"] = view.reason
     return {

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packhost.api import RunResult
-from packhost_packs.agent_runtime.conversation import Message, result_block
-from packhost_packs.agent_runtime.limits import Limits
+from packhost_packs.agent_runtime.batch import Pending
+from packhost_packs.agent_runtime.conversation import Message
+from packhost_packs.agent_runtime.limits import Limits, Spent
 from packhost_packs.agent_runtime.providers.base import Reply, Usage
+from packhost_packs.agent_runtime.strict_json import dumps
+
+SAME_FAILURES = 3
+"""So often the same call may fail; it is not made a further time."""
+SAME_REFUSALS = 2
+"""So often it may then be asked for all the same, before the run ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Budgets that several parts of one run have together; `elsewhere` gives what the other parts used."""
+
+    limits: Limits
+    elsewhere: Callable[[], Spent]
 
 
 class Ledger:
@@ -17,12 +34,15 @@ class Ledger:
     `worked` gives the seconds at work since the run was started or resumed.
     """
 
-    def __init__(self, state: dict[str, Any], limits: Limits, worked: Callable[[], float]) -> None:
+    def __init__(
+        self, state: dict[str, Any], limits: Limits, worked: Callable[[], float], share: Share | None = None
+    ) -> None:
         for name, value in _FRESH.items():
-            state.setdefault(name, value.copy() if isinstance(value, list) else value)
+            state.setdefault(name, value.copy() if isinstance(value, list | dict) else value)
         self._state = state
         self._limits = limits
         self._worked = worked
+        self._share = share
         self._before = float(state["seconds"])
 
     @property
@@ -51,6 +71,11 @@ class Ledger:
         return int(self._state["tool_calls"])
 
     @property
+    def retries(self) -> int:
+        """Requests so far that repeated one which the provider did not take."""
+        return int(self._state["retries"])
+
+    @property
     def usage(self) -> Usage:
         """Tokens so far."""
         return Usage(self._state["input_tokens"], self._state["output_tokens"])
@@ -69,12 +94,24 @@ class Ledger:
     @property
     def seconds_left(self) -> float:
         """Seconds that the run may still work."""
-        return self._limits.wall_clock - self._before - self._worked()
+        return min(
+            limits.wall_clock - self._before - self._worked() - spent.seconds
+            for limits, spent in self._budgets()
+        )
 
     @property
     def tokens_left(self) -> int:
         """Tokens that the run may still use."""
-        return self._limits.max_tokens - self.usage.total
+        return min(limits.max_tokens - self.usage.total - spent.tokens for limits, spent in self._budgets())
+
+    @property
+    def retries_left(self) -> int:
+        """Requests that may still be repeated."""
+        return min(limits.max_retries - self.retries - spent.retries for limits, spent in self._budgets())
+
+    def _budgets(self) -> list[tuple[Limits, Spent]]:
+        own = (self._limits, _NOTHING)
+        return [own] if self._share is None else [own, (self._share.limits, self._share.elsewhere())]
 
     def clock(self) -> None:
         """Bring the seconds at work up to date, before the state is written down."""
@@ -82,13 +119,17 @@ class Ledger:
 
     def spent(self) -> tuple[str, str] | None:
         """The budget that is used up, as an issue and a sentence; `None` while a turn fits."""
-        limits = self._limits
-        if self.turns >= limits.max_turns:
-            return "BUDGET_TURNS", f"the run has had its {limits.max_turns} turns"
-        if self.tokens_left < 1:
-            return "BUDGET_TOKENS", f"the run has used its {limits.max_tokens} tokens"
-        if self.seconds_left <= 0:
-            return "BUDGET_WALL_CLOCK", f"the run has worked its {limits.wall_clock:g} seconds"
+        for limits, elsewhere in self._budgets():
+            if self.turns + elsewhere.turns >= limits.max_turns:
+                return "BUDGET_TURNS", f"the run has had its {limits.max_turns} turns"
+            if self.usage.total + elsewhere.tokens >= limits.max_tokens:
+                return "BUDGET_TOKENS", f"the run has used its {limits.max_tokens} tokens"
+            if self._before + self._worked() + elsewhere.seconds >= limits.wall_clock:
+                return "BUDGET_WALL_CLOCK", f"the run has worked its {limits.wall_clock:g} seconds"
+        for failed in self._state["failures"].values():
+            if failed["times"] >= SAME_FAILURES + SAME_REFUSALS:
+                message = f"the same call of `{failed['name']}` was asked for again and again though it fails"
+                return "BUDGET_RETRIES", message
         return None
 
     def count(self, reply: Reply) -> None:
@@ -102,9 +143,30 @@ class Ledger:
         )
         self.ids.extend(call["id"] for call in reply.requested if isinstance(call["id"], str))
 
+    def count_retry(self) -> None:
+        """Count a request that is about to be repeated."""
+        self._state["retries"] = self.retries + 1
+
     def admits(self, calls: int) -> bool:
         """Whether a whole batch fits; never a part of one."""
-        return self.tool_calls + calls <= self._limits.max_tool_calls
+        return all(
+            self.tool_calls + calls + elsewhere.tool_calls <= limits.max_tool_calls
+            for limits, elsewhere in self._budgets()
+        )
+
+    def failed_before(self, call: Mapping[str, Any]) -> int:
+        """How often this tool has failed with this input since it last did well with it."""
+        failed = self._state["failures"].get(_same(call))
+        return 0 if failed is None else int(failed["times"])
+
+    def note(self, call: Mapping[str, Any], *, ok: bool) -> None:
+        """Note how a call ended."""
+        key = _same(call)
+        if ok:
+            self._state["failures"].pop(key, None)
+        else:
+            failed = self._state["failures"].setdefault(key, {"name": call["name"], "times": 0})
+            failed["times"] += 1
 
     @property
     def ended(self) -> RunResult | None:
@@ -126,7 +188,7 @@ class Ledger:
     def begin_batch(self, message: Message, admitted: int) -> Pending:
         """Take up a batch, of which all calls are admitted or none."""
         self._state["tool_calls"] = self.tool_calls + admitted
-        self._state["pending"] = {"message": message, "results": {}, "running": None}
+        self._state["pending"] = {"message": message, "results": {}, "running": []}
         return Pending(self._state["pending"])
 
     def end_batch(self) -> None:
@@ -134,67 +196,36 @@ class Ledger:
         self._state["pending"] = None
 
 
+def spent_in(state: Mapping[str, Any]) -> Spent:
+    """What the part of a run used whose state this is; nothing where it has not begun."""
+    if not state:
+        return _NOTHING
+    return Spent(
+        turns=state["turns"],
+        tool_calls=state["tool_calls"],
+        seconds=state["seconds"],
+        tokens=state["input_tokens"] + state["output_tokens"],
+        retries=state["retries"],
+    )
+
+
+def _same(call: Mapping[str, Any]) -> str:
+    return hashlib.sha256(dumps([call["name"], call["input"]])).hexdigest()[:24]
+
+
+_NOTHING = Spent()
 _FRESH: Mapping[str, Any] = {
     "opened": False,
     "tools": [],
     "turns": 0,
     "tool_calls": 0,
+    "retries": 0,
     "input_tokens": 0,
     "output_tokens": 0,
     "seconds": 0.0,
     "ids": [],
     "text": "",
+    "failures": {},
     "pending": None,
     "ended": None,
 }
-
-
-class Pending:
-    """A batch of calls: the message that asked, and a result for each call that has one."""
-
-    def __init__(self, raw: dict[str, Any]) -> None:
-        self._raw = raw
-
-    @property
-    def message(self) -> Message:
-        """The assistant message that asks for the calls."""
-        message: Message = self._raw["message"]
-        return message
-
-    @property
-    def calls(self) -> list[dict[str, Any]]:
-        """The calls, in the order in which they were asked for."""
-        return [block for block in self.message["content"] if block["type"] == "tool_call"]
-
-    @property
-    def running(self) -> str | None:
-        """The call that was about to start, or has started, when the state was written."""
-        running: str | None = self._raw["running"]
-        return running
-
-    def start(self, identity: str) -> None:
-        """Note which call comes next; written down before it starts."""
-        self._raw["running"] = identity
-
-    def has(self, identity: str) -> bool:
-        """Whether a call has its result."""
-        return identity in self._raw["results"]
-
-    def finish(self, identity: str, text: str, *, is_error: bool) -> None:
-        """Keep a call's result; the first one stands."""
-        self._raw["results"].setdefault(identity, {"text": text, "is_error": is_error})
-        self._raw["running"] = None
-
-    def fill(self, text: str) -> None:
-        """Give every call without a result the same one: an error."""
-        for call in self.calls:
-            self.finish(call["id"], text, is_error=True)
-
-    def messages(self) -> list[Message]:
-        """Both messages for the history: what was asked, and a result for every call, in order."""
-        results = self._raw["results"]
-        blocks = [
-            result_block(call["id"], results[call["id"]]["text"], is_error=results[call["id"]]["is_error"])
-            for call in self.calls
-        ]
-        return [self.message, {"role": "user", "content": blocks}]

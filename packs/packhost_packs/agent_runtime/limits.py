@@ -13,6 +13,7 @@ MAX_TURNS = 20
 MAX_TOOL_CALLS = 100
 WALL_CLOCK = 900.0
 MAX_TOKENS = 500_000
+MAX_RETRIES = 6
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)?\s*\Z", re.ASCII)
@@ -20,7 +21,7 @@ _DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)?\s*\Z", re.AS
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A run's budgets: provider requests, tool calls, seconds at work, tokens in and out together.
+    """A run's budgets: replies, tool calls, seconds at work, tokens in and out together, repeated requests.
 
     Seconds spent paused or waiting for a person do not count.
     """
@@ -29,6 +30,7 @@ class Limits:
     max_tool_calls: int = MAX_TOOL_CALLS
     wall_clock: float = WALL_CLOCK
     max_tokens: int = MAX_TOKENS
+    max_retries: int = MAX_RETRIES
 
     def as_json(self) -> dict[str, Any]:
         """The limits as a run's spec holds them."""
@@ -37,7 +39,19 @@ class Limits:
             "max_tool_calls": self.max_tool_calls,
             "wall_clock": self.wall_clock,
             "max_tokens": self.max_tokens,
+            "max_retries": self.max_retries,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was used of the same five budgets."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    retries: int = 0
 
 
 def seconds(value: float | str) -> float:
@@ -66,6 +80,7 @@ def limits_of(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> Limits:
         int(_lower(saved, asked, "max_tool_calls", MAX_TOOL_CALLS)),
         _lower(saved, asked, "wall_clock", WALL_CLOCK),
         int(_lower(saved, asked, "max_tokens", MAX_TOKENS)),
+        int(_lower(saved, asked, "max_retries", MAX_RETRIES)),
     )
 
 

@@ -43,9 +43,11 @@ class MemoryRun:
         self.messages: list[Any] = []
         self.answers: dict[str, Answer] = {}
         self.idempotent: set[str] = set()
+        self.reading: set[str] = set()
         self.ran: list[str] = []
         self.records: dict[str, ToolOutcome] = {}
         self.events: list[tuple[str, Any]] = []
+        self.slept: list[float] = []
         self.stop: RunStopped | None = None
         self.aborting = False
         self.kill_after: int | None = None
@@ -58,7 +60,14 @@ class MemoryRun:
 
     def offered(self, patterns: Sequence[str] | None) -> tuple[OfferedTool, ...]:
         return tuple(
-            OfferedTool(f"lab_{name}", f"lab:{name}", name, {"type": "object"}, name in self.idempotent)
+            OfferedTool(
+                f"lab_{name}",
+                f"lab:{name}",
+                name,
+                {"type": "object"},
+                idempotent=name in self.idempotent,
+                read_only=name in self.reading,
+            )
             for name in self.answers
             if patterns is None or f"lab:{name}" in patterns
         )
@@ -75,6 +84,13 @@ class MemoryRun:
         self._step()
         if self.stop is not None:
             raise self.stop
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await self.checkpoint()
+
+    async def branch(self, name: str, spec: Mapping[str, Any]) -> Any:
+        raise AssertionError("a run of turns has no branches")
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
         self._step()

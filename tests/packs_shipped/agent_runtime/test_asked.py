@@ -72,8 +72,8 @@ def test_a_plain_string_becomes_one_text_block() -> None:
 def test_a_request_can_only_lower_what_a_saved_agent_may_spend() -> None:
     saved = {"max_turns": 5, "wall_clock": "1m"}
     asked = {"max_turns": 9, "wall_clock": "30s", "max_tokens": 7}
-    assert limits_of(saved, asked) == Limits(5, 100, 30.0, 7)
-    assert limits_of({}, {}) == Limits(20, 100, 900.0, 500_000)
+    assert limits_of(saved, asked) == Limits(5, 100, 30.0, 7, 6)
+    assert limits_of({}, {}) == Limits(20, 100, 900.0, 500_000, 6)
 
 
 @pytest.mark.parametrize(("text", "number"), [("90s", 90), ("1.5m", 90), ("500ms", 0.5), (3, 3), ("2", 2)])

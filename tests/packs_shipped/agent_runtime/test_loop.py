@@ -239,7 +239,7 @@ async def test_a_host_that_stops_leaves_the_batch_to_be_resumed(memory_run: Call
             await started.wait()
             group.cancel_scope.cancel()
     assert len(run.messages) == 1
-    assert run.state["pending"]["running"] == "a"
+    assert run.state["pending"]["running"] == ["a"]
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
