@@ -11,6 +11,7 @@ from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.cli.run import OK, REFUSED
+from packhost.cli.signing import take_pen
 from packhost.cli.sources import coloured, source_lines
 from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.errors import ConfigInvalid
@@ -29,7 +30,8 @@ from packhost.gate.display import visible
 def command(ctx: click.Context, yes: bool, workspace: Path | None, as_json: bool) -> None:
     """Show what packhost.yaml would make possible beyond what was accepted, and ask you at your terminal.
 
-    Until then the copy last accepted holds, and only the file's narrowing edits are live.
+    Until then the copy last accepted holds, and only the file's narrowing edits are live. Where an operator
+    is set up, the passphrase is asked for.
     """
     refuse_agents("packhost accept")
     found = request(workspace, "accept.changes")
@@ -37,15 +39,18 @@ def command(ctx: click.Context, yes: bool, workspace: Path | None, as_json: bool
         raise ConfigInvalid(str(found["broken"]), hint="put packhost.yaml right, then accept it")
     if not found["pending"]:
         _end(ctx, as_json, found, "nothing waits: packhost.yaml is as it was accepted, or narrower")
-    if not yes:
+    operator, signed = request(workspace, "operator.show"), None
+    if operator["state"] != "none" or not yes:
         with Terminal("accepting") as terminal:
             listing = _listing(found)
             terminal.write(f"{listing if coloured() else click.unstyle(listing)}\n")
             if not terminal.confirm("Accept this?"):
                 _end(ctx, as_json, found, "not accepted; the copy last accepted holds", REFUSED)
+            pen = take_pen(terminal, operator)
+            signed = pen.consent(found["digest"]) if pen is not None else None
     elif not as_json:
         click.echo(_listing(found))
-    request(workspace, "accept.apply", digest=found["digest"], channel="cli")
+    request(workspace, "accept.apply", digest=found["digest"], channel="cli", signed=signed)
     _end(ctx, as_json, {**found, "pending": False, "accepted": True}, "accepted; it is in force")
 
 

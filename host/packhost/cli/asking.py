@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import anyio
 
+from packhost.cli.signing import take_pen
 from packhost.cli.terminal import Terminal, Verdict
 from packhost.control.base import Control
 from packhost.errors import PackhostError
@@ -17,9 +18,21 @@ _SETTLED: Final = ("APPROVAL_DENIED", "APPROVAL_EXPIRED", "RESUME_STATE_CHANGED"
 """What a host says of an answer that comes too late."""
 
 
-async def decide(control: Control, approval: str, verdict: Verdict) -> dict[str, Any]:
+def signature(
+    terminal: Terminal, operator: dict[str, Any], approval: dict[str, Any], verdict: Verdict | None
+) -> dict[str, Any] | None:
+    """The operator's signature of an approval just given, after the passphrase; `None`: none is needed."""
+    pen = take_pen(terminal, operator) if verdict == "approve" else None
+    return pen.decision(approval, "approve", "") if pen is not None else None
+
+
+async def decide(
+    control: Control, approval: str, verdict: Verdict, signed: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Record the answer; the approval as it then stands: an answer given elsewhere meanwhile holds."""
-    params = {"id": approval, "verdict": verdict, "channel": "cli"}
+    params: dict[str, Any] = {"id": approval, "verdict": verdict, "channel": "cli"}
+    if signed is not None:
+        params["signed"] = signed
     try:
         decided: dict[str, Any] = await control.request("approvals.decide", params)
     except PackhostError as error:
@@ -40,7 +53,12 @@ async def answer_nested(control: Control, ours: Callable[[dict[str, Any]], bool]
                 continue
             with Terminal() as terminal:
                 verdict = await terminal.decide_async(approval["prompt"])
+                operator = await control.request("operator.show", {})
+                # the passphrase is typed slowly and stretched slowly: neither may stop the host meanwhile
+                signed = await anyio.to_thread.run_sync(signature, terminal, operator, approval, verdict)
             if verdict is None:
                 left_open.add(approval["id"])
-            else:
-                await decide(control, approval["id"], verdict)
+                continue
+            decided = await decide(control, approval["id"], verdict, signed)
+            if decided["status"] == "pending":
+                left_open.add(approval["id"])  # another person must agree

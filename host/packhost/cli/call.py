@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import click
 
-from packhost.cli.asking import answer_nested, decide
+from packhost.cli.asking import answer_nested, decide, signature
 from packhost.cli.host import with_control
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import pretty, print_json
@@ -97,11 +97,15 @@ def _call(workspace: Path | None, params: dict[str, Any]) -> dict[str, Any]:
     approval = _wanted(outcome)
     while ask and approval is not None:
         shown: dict[str, Any] = with_control(workspace, _show(approval))
+        operator = with_control(workspace, _operator)
         with Terminal() as terminal:
             verdict = terminal.decide(shown["prompt"])
+            signed = signature(terminal, operator, shown, verdict)
         if verdict is None:
             return outcome
-        decided = with_control(workspace, _decide(approval, verdict))
+        decided = with_control(workspace, _decide(approval, verdict, signed))
+        if decided["status"] == "pending":
+            return outcome  # another person must agree
         if decided["status"] == "denied":
             return {"status": "refused", "refusal": _denied(decided)}
         outcome = with_control(workspace, lambda control: _attempt(control, params, ask))
@@ -119,8 +123,15 @@ def _show(approval: str) -> Callable[[Control], Awaitable[Any]]:
     return lambda control: control.request("approvals.show", {"id": approval})
 
 
-def _decide(approval: str, verdict: Verdict) -> Callable[[Control], Awaitable[dict[str, Any]]]:
-    return lambda control: decide(control, approval, verdict)
+async def _operator(control: Control) -> dict[str, Any]:
+    found: dict[str, Any] = await control.request("operator.show", {})
+    return found
+
+
+def _decide(
+    approval: str, verdict: Verdict, signed: dict[str, Any] | None
+) -> Callable[[Control], Awaitable[dict[str, Any]]]:
+    return lambda control: decide(control, approval, verdict, signed)
 
 
 def _denied(approval: dict[str, Any]) -> dict[str, Any]:

@@ -6,27 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import TypeAdapter, ValidationError
 
 from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import moment, print_facts, print_json, print_table
 from packhost.cli.terminal import refuse_agents
-from packhost.manifest.values import Duration
+from packhost.cli.times import DurationType
 from packhost.rules.autonomy import LEVELS
-
-
-class _Duration(click.ParamType[float]):
-    """Seconds, written `90s`, `30m`, `2h`."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds; fails with the right way to write it."""
-        try:
-            return float(TypeAdapter(Duration).validate_python(value))
-        except ValidationError as error:
-            self.fail(error.errors()[0]["msg"], param, ctx)
 
 
 @click.group("sessions", short_help="Sessions and their autonomy.")
@@ -70,7 +56,7 @@ def show(id: str, workspace: Path | None, as_json: bool) -> None:
 @click.argument("id")
 @click.argument("level", type=click.Choice(LEVELS))
 @click.option("--reason", default="", help="Why; it is recorded.")
-@click.option("--expires-in", type=_Duration(), metavar="TIME", help="When it ends: 90s, 30m, 2h.")
+@click.option("--expires-in", type=DurationType(), metavar="TIME", help="When it ends: 90s, 30m, 2h.")
 @workspace_option
 @json_option
 def raise_level(

@@ -90,6 +90,25 @@ class Terminal:
             read += piece
         return _text(read)
 
+    def secret(self, question: str) -> str | None:
+        """Ask for something that is not shown while it is typed; `None` at the end of input."""
+        before = termios.tcgetattr(self._fd)
+        silent = [*before]
+        silent[3] = before[3] & ~termios.ECHO
+        try:
+            termios.tcsetattr(self._fd, termios.TCSAFLUSH, silent)
+            self.write(question)
+            read = b""
+            while not read.endswith(b"\n"):
+                piece = os.read(self._fd, _CHUNK)
+                if not piece:
+                    return None
+                read += piece
+        finally:
+            termios.tcsetattr(self._fd, termios.TCSAFLUSH, before)
+            self.write("\n")
+        return read[:-1].decode("utf-8", "surrogateescape").removesuffix("\r")
+
     async def line_async(self, question: str) -> str | None:
         """As `line`, and cancellable."""
         self._put(question)

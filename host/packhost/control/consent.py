@@ -9,6 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from packhost.control.base import Parts, text
+from packhost.control.operator import needed, signed_of
+from packhost.rules.statements import consent_statement
 from packhost.store.ops import approvals
 
 
@@ -21,8 +23,7 @@ async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
         "pending": bool(found) or workspace.consent is None,
         "changes": [{"text": change.text, "code": change.code} for change in found],
         "sources": {
-            path: [asdict(change) for change in changes]
-            for path, changes in workspace.pack_changes().items()
+            path: [asdict(change) for change in changes] for path, changes in workspace.pack_changes().items()
         },
         "digest": workspace.seen,
         "problems": [str(problem) for problem in workspace.problems],
@@ -33,11 +34,22 @@ async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
 
 
 async def apply(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """Accept exactly what was shown; `NOT_ACCEPTED` when it has changed since."""
+    """Accept exactly what was shown; `NOT_ACCEPTED` when it has changed since.
+
+    Where there is an operator it needs their signature, which is kept with the record.
+    """
+    seen, by, signed = text(params, "digest"), text(params, "by", parts.principal), signed_of(params)
+    if needed(parts):
+        if signed is None:
+            raise parts.gate.operators.missing("accepting needs an operator", "packhost accept")
+        now = parts.store.read(lambda tx: tx.now())
+        said = consent_statement(workspace=parts.store.workspace, seen=seen, by=by, at=signed.at)
+        parts.gate.operators.check(said, signed, now)
     parts.workspace.accept(
-        by=text(params, "by", parts.principal),
+        by=by,
         channel=text(params, "channel", "cli"),
-        seen=text(params, "digest"),
+        seen=seen,
+        signed=(signed.at, signed.signature) if signed is not None and needed(parts) else None,
     )
     await parts.changed()
     return {"accepted": True}

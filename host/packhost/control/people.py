@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from packhost.control.base import Parts, text, whole
+from packhost.control.grants import DAYS, granted, offered, proposal_json
+from packhost.control.operator import needed, signed_of
 from packhost.errors import InvalidInput
 from packhost.names import nearest
 from packhost.rules.approvals import ApprovalStatus
@@ -31,29 +33,49 @@ async def approvals_list(parts: Parts, params: Mapping[str, Any]) -> Any:
 
 
 async def approvals_show(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """One approval with the whole question."""
-    return approval_json(parts.store.read(approvals.get, text(params, "id")))
+    """One approval with the whole question, and a grant that the host proposes for such calls."""
+    row = parts.store.read(approvals.get, text(params, "id"))
+    proposal = parts.gate.granting.concerning(row, DAYS)
+    return {**approval_json(row), "proposal": proposal_json(proposal) if proposal is not None else None}
 
 
 async def approvals_decide(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """A person's answer; the first one wins."""
+    """A person's answer; the first one wins. With `always` like calls are allowed from then on.
+
+    Where there is an operator, approving in this way is theirs alone: it needs their signature.
+    """
     verdict = text(params, "verdict")
     if verdict not in ("approve", "deny"):
         raise InvalidInput(f"`{verdict}` is no answer", hint="answer `approve` or `deny`")
+    approval_id, signed, always = text(params, "id"), signed_of(params), params.get("always")
+    if verdict == "approve" and signed is None and needed(parts):
+        raise parts.gate.operators.missing(
+            "approving needs an operator", f"packhost approvals approve {approval_id}"
+        )
+    if always is not None and (verdict != "approve" or not isinstance(always, Mapping)):
+        raise InvalidInput("`always` goes with an approval alone", hint="leave it out")
+    grant = None if always is None else granted(parts, always, offered(parts, always, approval_id))
     row = await parts.gate.decide(
-        text(params, "id"),
+        approval_id,
         "approve" if verdict == "approve" else "deny",
         by=parts.principal,
         channel=text(params, "channel", "cli"),
         reason=text(params, "reason", ""),
+        signed=signed,
+        grant=grant,
     )
-    return approval_json(row)
+    return {
+        **approval_json(row),
+        "grant": grant.id if grant is not None and row.status == "approved" else None,
+    }
 
 
 def approval_json(row: ApprovalRow) -> dict[str, Any]:
     """An approval as people's programs read it."""
     return {
         "id": row.id,
+        "workspace": row.workspace,
+        "binding": row.binding,
         "status": row.status,
         "tool": row.tool,
         "tool_version": row.tool_version,
@@ -62,6 +84,10 @@ def approval_json(row: ApprovalRow) -> dict[str, Any]:
         "prompt": row.prompt,
         "assurance": row.assurance,
         "approvers_needed": row.approvers_needed,
+        "answers": [
+            {"by": each.by, "verdict": each.verdict, "channel": each.channel, "assurance": each.assurance}
+            for each in row.answers
+        ],
         "session_id": row.session_id,
         "run_id": row.run_id,
         "principal": row.principal,

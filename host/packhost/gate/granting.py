@@ -222,6 +222,14 @@ class Granting:
                 found.append(Also(call.id, given, call.status, call.started_at))
         return tuple(found)
 
+    @staticmethod
+    def words(row: GrantRow) -> list[str]:
+        """What a grant covers, for people."""
+        try:
+            return pattern_of(row.match).words()
+        except (PackhostError, ValueError, AttributeError):
+            return ["nothing: its pattern cannot be read"]
+
     def state_of(self, row: GrantRow) -> tuple[str, str]:
         """Whether a grant can still cover anything, in a word, and why not."""
         now = self._now()

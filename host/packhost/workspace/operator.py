@@ -107,12 +107,15 @@ LOST: Final = (
 )
 
 
-def make_record(passphrase: str, *, by: str, at: float, cost: int = COST) -> tuple[OperatorRecord, Signer]:
+def make_record(
+    passphrase: str, *, by: str, at: float, cost: int | None = None
+) -> tuple[OperatorRecord, Signer]:
     """A new key pair, its private half sealed with the passphrase."""
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+    cost = cost or COST
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes(form.Encoding.Raw, form.PublicFormat.Raw)
     private = key.private_bytes(form.Encoding.Raw, form.PrivateFormat.Raw, form.NoEncryption())
