@@ -23,11 +23,13 @@ from packhost.kinds.context import (
     ToolOutcome,
 )
 from packhost.kinds.files import Files, FileStat, Walk
+from packhost.kinds.reply import FetchReply
 
 __all__ = [
     "CallContext",
     "Code",
     "Connection",
+    "FetchReply",
     "FileStat",
     "Files",
     "HostServices",

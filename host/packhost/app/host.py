@@ -109,6 +109,7 @@ class Host:
         self.state_keys: Sequence[bytes] = (hmac.new(key, b"request state", hashlib.sha256).digest(),)
         self._owner = new_id("host")
         self._python = PythonKind(root.path)
+        self._ready_for = -1
         self._drivers: dict[str, RunDriver] = {}
         self._configuration = self._configure()
         self.gate = Gate(
@@ -163,10 +164,18 @@ class Host:
         self.tasks.start_soon(self._look)
         await self.runs.start_up()
 
+    def _get_ready(self, configuration: Configuration) -> None:
+        """Prove what can be enforced before somebody asks, once a client's first questions are answered."""
+        catalog = configuration.catalog
+        if catalog.generation != self._ready_for:
+            self._ready_for = catalog.generation
+            if any(not entry.tool.pack.shipped for entry in catalog.entries.values()):
+                self._python.warm()
+
     async def _look(self) -> None:
         while True:
             await anyio.sleep(LOOK_EVERY)
-            self.configuration()
+            self._get_ready(self.configuration())
             now = self.store.read(lambda tx: tx.now())
             if any(row.expires_at <= now for row in self.store.read(approvals.listing, "pending", 1_000)):
                 with suppress(StoreUnavailable):
