@@ -18,7 +18,6 @@ secrets: {PROVIDER_KEY: env:PROVIDER_KEY}"""
 """What a person adds to `packhost.yaml` so that a model is set up."""
 
 _MAX_TOKENS = 4096
-_NOT_YET = "openai_compatible"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,6 @@ def choose(config: Mapping[str, Any], model_profile: str | None, agent: str | No
             f"there is no model profile `{name}`", code="MODEL_NOT_CONFIGURED", hint=f"did you mean {listed}?"
         )
     profile = models[name]
-    if profile.get("provider") == _NOT_YET:
-        raise PackhostError(
-            f"the model profile `{name}` has the provider `{_NOT_YET}`, which is not there yet",
-            code="MODEL_NOT_CONFIGURED",
-            hint="use the provider `messages_compatible` or `scripted`",
-        )
     return Chosen(str(name), profile, saved)
 
 

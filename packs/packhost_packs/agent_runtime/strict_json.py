@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import Any, NoReturn
 
 from packhost_packs.agent_runtime.faults import TurnFault
 
+MAX_DEPTH = 128
+"""Arrays and objects within each other."""
 
-def loads(data: bytes, what: str) -> Any:
-    """Read one JSON value of UTF-8 bytes.
+# A string without an end is one match as well: else each of its quotes would be a new start.
+_STRUCTURE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
+_PREFIXES = re.compile(r"(?:-|t|tr|tru|f|fa|fal|fals|n|nu|nul|\\u?[0-9A-Fa-f]{0,3})\Z")
 
-    Raises `TurnFault` (`protocol_error`) for invalid UTF-8, a cut or malformed value, a duplicate
-    key, `NaN` or an infinity, nesting too deep to read, and half a surrogate pair.
+
+def loads(data: bytes | str, what: str, issue: str = "INPUT_JSON_INVALID", cut: str | None = None) -> Any:
+    """Read one JSON value of UTF-8 bytes or of text.
+
+    Raises `TurnFault` (`protocol_error`): with `issue` for a malformed value, nesting deeper than
+    `MAX_DEPTH` and half a surrogate pair, with `cut` (else `issue`) for a value that only lacks its
+    end, and with an issue of its own for invalid UTF-8, a duplicate key, `NaN` and an infinity.
     """
+    text = data if isinstance(data, str) else _decoded(data, what)
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        raise TurnFault("protocol_error", issue, f"{what} is nested too deeply")
     try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise TurnFault("protocol_error", "SSE_INVALID_UTF8", f"{what} is not valid UTF-8") from None
-    try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        value = _DECODER.decode(text)
     except RecursionError:
-        raise TurnFault("protocol_error", "INPUT_JSON_INVALID", f"{what} is nested too deeply") from None
-    except ValueError as error:
-        raise TurnFault(
-            "protocol_error", "INPUT_JSON_INVALID", f"{what} is not valid JSON: {error}"
-        ) from None
+        raise TurnFault("protocol_error", issue, f"{what} is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        found = cut if cut is not None and _is_cut(text, error) else issue
+        raise TurnFault("protocol_error", found, f"{what} is not valid JSON: {error}") from None
+    except ValueError:
+        raise TurnFault("protocol_error", issue, f"{what} holds a number with too many digits") from None
     if "\\ud" in text or "\\uD" in text:
-        _whole_characters(value, what)
+        _whole_characters(value, what, issue)
     return value
 
 
@@ -47,18 +56,48 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
+def _decoded(data: bytes, what: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise TurnFault("protocol_error", "SSE_INVALID_UTF8", f"{what} is not valid UTF-8") from None
+
+
+def _depth(text: str) -> int:
+    """The deepest nesting of brackets outside strings."""
+    deepest = depth = 0
+    for found in _STRUCTURE.finditer(text):
+        first = text[found.start()]
+        if first in "[{":
+            depth += 1
+            if depth > deepest:
+                deepest = depth
+                if deepest > MAX_DEPTH:
+                    break
+        elif first in "]}":
+            depth -= 1
+    return deepest
+
+
+def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether more text could make the value valid."""
+    rest = text[error.pos :].rstrip()
+    return not rest or error.msg.startswith("Unterminated string") or _PREFIXES.match(rest) is not None
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise TurnFault("protocol_error", "INPUT_DUPLICATE_KEY", f"the key `{key}` stands twice")
+                message = f"the key `{key[:80]}` stands twice in one object"
+                raise TurnFault("protocol_error", "INPUT_DUPLICATE_KEY", message)
             seen.add(key)
     return found
 
 
-def _no_constant(word: str) -> Any:
+def _no_constant(word: str) -> NoReturn:
     raise TurnFault("protocol_error", "INPUT_NONFINITE_NUMBER", f"`{word}` is not a JSON number")
 
 
@@ -69,9 +108,11 @@ def _finite(digits: str) -> float:
     return number
 
 
-def _whole_characters(value: Any, what: str) -> None:
+def _whole_characters(value: Any, what: str, issue: str) -> None:
     try:
         dumps(value)
     except UnicodeEncodeError:
-        message = f"{what} holds half of a surrogate pair"
-        raise TurnFault("protocol_error", "INPUT_JSON_INVALID", message) from None
+        raise TurnFault("protocol_error", issue, f"{what} holds half of a surrogate pair") from None
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)

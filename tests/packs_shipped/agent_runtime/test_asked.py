@@ -90,7 +90,7 @@ def test_what_is_no_duration_is_invalid_input(text: Any) -> None:
 MAIN = {"provider": "messages_compatible", "model": "m", "base_url": "http://h", "max_tokens": 3}
 CONFIG = {
     "default_model": "main",
-    "models": {"main": MAIN, "later": {"provider": "openai_compatible"}, "odd": {"provider": "scripted"}},
+    "models": {"main": MAIN, "odd": {"provider": "scripted"}},
     "agents": {"helper": {"model": "odd", "system": "s"}},
 }
 
@@ -107,12 +107,6 @@ def test_no_model_names_the_lines_to_add() -> None:
     assert caught.value.code == "MODEL_NOT_CONFIGURED"
     assert "  default_model: main\n" in caught.value.hint
     assert "secrets: {PROVIDER_KEY: env:PROVIDER_KEY}" in caught.value.hint
-
-
-def test_a_reserved_provider_says_that_it_is_not_there_yet() -> None:
-    with pytest.raises(PackhostError, match="not there yet") as caught:
-        choose(CONFIG, "later", None)
-    assert caught.value.code == "MODEL_NOT_CONFIGURED"
 
 
 def test_a_misspelled_profile_or_agent_names_the_nearest() -> None:
@@ -181,6 +175,7 @@ def test_the_input_schema_takes_messages_and_nothing_else(manifest: Any, message
         ({"models": {"m": {**MAIN, "max_tokens": 0}}}, False),
         ({"models": {"m": {**MAIN, "key": "x"}}}, False),
         ({"flows": {"f": {}}}, False),
+        ({"flows": {"f": {"nodes": [{"id": "a", "prompt": "p"}]}}}, True),
     ],
 )
 def test_the_configuration_schema_takes_profiles_as_documented(

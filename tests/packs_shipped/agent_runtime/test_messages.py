@@ -14,7 +14,9 @@ from packhost.errors import PackhostError
 from packhost.kinds.context import OfferedTool
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.providers import messages
-from packhost_packs.agent_runtime.providers.base import TurnRequest
+from packhost_packs.agent_runtime.providers.base import Reply, TurnRequest
+from packhost_packs.agent_runtime.providers.protocols import MessagesProtocol
+from packhost_packs.agent_runtime.stream.limits import SafetyLimits
 
 TOOL = OfferedTool("lab_echo", "lab:echo", "Echoes.", {"type": "object"})
 TEXT = {"type": "text", "text": "hm"}
@@ -27,9 +29,13 @@ def reply(content: Any = None, stop: Any = "end_turn", **more: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def fault_of(body: bytes, status: int = 200) -> TurnFault:
+def parse(body: bytes) -> Reply:
+    return messages.parse_reply(body, SafetyLimits())
+
+
+def fault_of(body: bytes) -> TurnFault:
     with pytest.raises(TurnFault) as caught:
-        messages.parse_reply(status, body)
+        parse(body)
     return caught.value
 
 
@@ -47,7 +53,7 @@ def test_a_request_carries_model_tools_and_a_positive_max_tokens() -> None:
         "tools": [{"name": "lab_echo", "description": "Echoes.", "input_schema": {"type": "object"}}],
         "messages": [{"role": "user", "content": [TEXT]}],
     }
-    assert messages.HEADERS["anthropic-version"] == "2023-06-01"
+    assert MessagesProtocol().headers(stream=True)["anthropic-version"] == "2023-06-01"
     assert messages.KEY_HEADER == "x-api-key"
 
 
@@ -74,14 +80,14 @@ def test_results_lead_one_user_message_also_when_more_text_follows() -> None:
 
 def test_thinking_and_unknown_members_go_back_byte_for_byte() -> None:
     content = [THINKING, {"type": "redacted_thinking", "data": "eA=="}, {**TEXT, "citations": None}, USE]
-    came = messages.parse_reply(200, reply(content, "tool_use"))
+    came = parse(reply(content, "tool_use"))
     assert [block["type"] for block in came.blocks] == ["text", "tool_call"]
     sent = messages.wire_messages([came.message()])
     assert json.dumps(sent[0]["content"]) == json.dumps(content)
 
 
 def test_a_tool_only_reply_is_a_request_with_its_own_ids() -> None:
-    came = messages.parse_reply(200, reply([USE], "tool_use"))
+    came = parse(reply([USE], "tool_use"))
     assert came.verdict == "tools"
     assert came.requested == ({"id": "tu_1", "name": "lab_echo", "input": {"b": 1, "a": [True]}},)
     assert came.text == ""
@@ -89,7 +95,7 @@ def test_a_tool_only_reply_is_a_request_with_its_own_ids() -> None:
 
 def test_text_that_looks_like_a_call_is_only_text() -> None:
     text = '{"tool_calls": [{"id": "x", "name": "lab_echo", "input": {}}]} <tool_use>lab_echo</tool_use>'
-    came = messages.parse_reply(200, reply([{"type": "text", "text": text}]))
+    came = parse(reply([{"type": "text", "text": text}]))
     assert (came.verdict, came.requested, came.text) == ("final", (), text)
 
 
@@ -104,12 +110,12 @@ def test_text_that_looks_like_a_call_is_only_text() -> None:
     ],
 )
 def test_a_stop_reason_decides_what_a_reply_comes_to(stop: str, verdict: str) -> None:
-    assert messages.parse_reply(200, reply([TEXT], stop)).verdict == verdict
+    assert parse(reply([TEXT], stop)).verdict == verdict
 
 
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
 def test_calls_of_a_cut_or_refused_reply_are_not_runnable(stop: str) -> None:
-    assert messages.parse_reply(200, reply([TEXT, USE], stop)).verdict in ("incomplete", "refused")
+    assert parse(reply([TEXT, USE], stop)).verdict in ("incomplete", "refused")
 
 
 @pytest.mark.parametrize(
@@ -125,8 +131,8 @@ def test_calls_of_a_cut_or_refused_reply_are_not_runnable(stop: str) -> None:
         ([{**USE, "id": ""}], "tool_use", "protocol_error", "CALL_ID_EMPTY"),
         ([{**USE, "input": "{}"}], "tool_use", "protocol_error", "INPUT_NOT_OBJECT"),
         ([{**USE, "caller": {"type": "code"}}], "tool_use", "unsupported", "PROGRAMMATIC_CALLER"),
-        ([{"type": "server_tool_use", "id": "s", "name": "w"}], "end_turn", "unsupported", "BLOCK_UNKNOWN"),
-        ([{"type": "web_search_tool_result"}], "end_turn", "unsupported", "BLOCK_UNKNOWN"),
+        ([{"type": "container_upload", "file_id": "f"}], "end_turn", "unsupported", "BLOCK_UNKNOWN"),
+        ([{"type": "tool_result"}], "end_turn", "unsupported", "BLOCK_UNKNOWN"),
         ([{"type": "hologram"}], "end_turn", "unsupported", "BLOCK_UNKNOWN"),
         ([{"type": "text"}], "end_turn", "protocol_error", "BLOCK_UNKNOWN"),
         (["text"], "end_turn", "protocol_error", "BLOCK_UNKNOWN"),
@@ -141,7 +147,7 @@ def test_what_breaks_the_protocol_fails_closed(content: Any, stop: Any, outcome:
 
 
 def test_a_direct_caller_is_accepted() -> None:
-    assert messages.parse_reply(200, reply([{**USE, "caller": {"type": "direct"}}], "tool_use")).requested
+    assert parse(reply([{**USE, "caller": {"type": "direct"}}], "tool_use")).requested
 
 
 @pytest.mark.parametrize(
@@ -165,12 +171,12 @@ def test_a_body_that_is_not_strict_json_of_a_message_is_a_protocol_error(body: b
     assert (fault.outcome, fault.issue) == ("protocol_error", issue)
 
 
-@pytest.mark.parametrize("status", [400, 401, 429, 500, 529, 302])
-def test_an_error_status_is_a_provider_error_with_its_words_on_one_line(status: int) -> None:
-    body = json.dumps({"type": "error", "error": {"message": "slow\n\x1b[31mdown"}}).encode()
-    fault = fault_of(body, status)
-    assert (fault.outcome, fault.status) == ("provider_error", status)
-    assert fault.message == f"the provider answered with status {status}: slow [31mdown"
+def test_blocks_of_a_tool_of_the_providers_own_are_kept_and_never_pending() -> None:
+    server = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"q": "x"}}
+    result = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
+    came = parse(reply([server, result, USE], "tool_use"))
+    assert [call["id"] for call in came.requested] == ["tu_1"]
+    assert messages.wire_messages([came.message()])[0]["content"] == [server, result, USE]
 
 
 def test_an_error_after_a_200_is_a_provider_error() -> None:
@@ -179,14 +185,14 @@ def test_an_error_after_a_200_is_a_provider_error() -> None:
 
 def test_usage_counts_cached_tokens_as_input_and_ignores_nonsense() -> None:
     usage = {"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": True}
-    came = messages.parse_reply(200, reply(usage=usage))
+    came = parse(reply(usage=usage))
     assert came.usage.as_json() == {"input_tokens": 7, "output_tokens": 0}
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_bytes_give_a_reply_or_a_typed_fault(body: bytes) -> None:
     with suppress(TurnFault):
-        assert messages.parse_reply(200, body).verdict in ("final", "tools", "incomplete", "refused")
+        assert parse(body).verdict in ("final", "tools", "incomplete", "refused")
 
 
 @given(st.integers(0, len(reply([TEXT, USE], "tool_use")) - 1))

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from packhost.api import Message, OfferedTool
 from packhost_packs.agent_runtime.contract import calls_in, check_contract
 from packhost_packs.agent_runtime.faults import TurnFault
+from packhost_packs.agent_runtime.stream.limits import SafetyLimits, exceeded
 
 Verdict = Literal["final", "tools", "incomplete", "refused"]
-
-MAX_RESPONSE_BYTES = 8 * 1024 * 1024
-MAX_CONTENT_BLOCKS = 1024
-MAX_CALLS = 128
-MAX_ARGUMENT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +77,11 @@ class Reply:
         return message
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The latest piece of a reply that is still arriving; never what came before it.
 
-    `kind` says what grows: the text, the thinking, or the arguments of the call `call_id`. `block`
-    is the position of the content block. It is for showing progress: unjudged, and never written down.
+    `kind` says what grows: the text, the thinking, or the arguments of the call `call_id`, and
+    `block` tells blocks of one kind apart. It is for showing progress: unjudged, and never written down.
     """
 
     kind: Literal["text", "thinking", "call"]
@@ -126,55 +121,74 @@ class Provider(Protocol):
         """
 
 
-_FINAL = frozenset({"end_turn", "stop_sequence"})
-_INCOMPLETE = frozenset({"max_tokens", "model_context_window_exceeded"})
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """A protocol's words for why a reply ended, by what they come to; any other word is refused."""
+
+    final: frozenset[str]
+    tools: str
+    incomplete: frozenset[str]
+    refused: frozenset[str]
+    unsupported: Mapping[str, tuple[str, str]]
 
 
-def judge(
-    blocks: Sequence[dict[str, Any]],
-    stop_reason: object,
-    *,
-    usage: Usage | None = None,
-    native: Mapping[str, Any] | None = None,
-) -> Reply:
-    """Make a reply of its ordered content and its native reason, or refuse it.
+def verdict_of(reason: object, calls: bool, reasons: Reasons) -> Verdict:
+    """What a reply comes to, of its native reason and of whether it holds native calls.
 
-    Raises `TurnFault` for a broken contract, a reason that does not fit the calls, or one unknown.
+    Raises `TurnFault` when the two do not fit, or the reason is missing or unknown.
     """
-    calls = calls_in(blocks)
-    if len(blocks) > MAX_CONTENT_BLOCKS:
-        raise TurnFault(
-            "limit_exceeded", "LIMIT_BLOCKS", f"a reply has more than {MAX_CONTENT_BLOCKS} blocks"
-        )
-    if len(calls) > MAX_CALLS:
-        raise TurnFault("limit_exceeded", "LIMIT_TOOL_CALLS", f"a reply asks for more than {MAX_CALLS} calls")
-    verdict = _verdict(stop_reason, bool(calls))
-    requested = tuple({"id": c.get("id"), "name": c.get("name"), "input": c.get("input")} for c in calls)
-    if verdict in ("final", "tools"):
-        check_contract(requested, blocks)
-    return Reply(verdict, tuple(blocks), requested, str(stop_reason), usage or Usage(), native)
-
-
-def _verdict(reason: object, calls: bool) -> Verdict:
     if reason is None:
         raise TurnFault("protocol_error", "STOP_MISSING", "the reply gives no stop reason")
-    if reason == "tool_use":
+    if not isinstance(reason, str):
+        raise TurnFault("protocol_error", "STOP_UNKNOWN", "the reply's stop reason is not a string")
+    if reason == reasons.tools:
         if not calls:
-            raise TurnFault(
-                "protocol_error", "STOP_TOOL_WITHOUT_CALLS", "the reply stops for tools, asks for none"
-            )
+            message = "the reply stops for tools, asks for none"
+            raise TurnFault("protocol_error", "STOP_TOOL_WITHOUT_CALLS", message)
         return "tools"
-    if reason in _FINAL:
+    if reason in reasons.final:
         if calls:
             message = f"the reply asks for tools but stops with `{reason}`"
             raise TurnFault("protocol_error", "CALLS_WITHOUT_TOOL_STOP", message)
         return "final"
-    if reason in _INCOMPLETE:
+    if reason in reasons.incomplete:
         return "incomplete"
-    if reason == "refusal":
+    if reason in reasons.refused:
         return "refused"
-    if reason == "pause_turn":
-        raise TurnFault(
-            "unsupported", "PAUSE_TURN_UNHANDLED", "the reply pauses for a tool of the provider's own"
-        )
-    raise TurnFault("protocol_error", "STOP_UNKNOWN", f"the stop reason `{str(reason)[:80]}` is not known")
+    if reason in reasons.unsupported:
+        raise TurnFault("unsupported", *reasons.unsupported[reason])
+    raise TurnFault("protocol_error", "STOP_UNKNOWN", f"the stop reason `{reason[:80]}` is not known")
+
+
+def reply_of(
+    verdict: Verdict,
+    blocks: Sequence[dict[str, Any]],
+    stop_reason: str,
+    usage: Usage,
+    native: Mapping[str, Any] | None = None,
+) -> Reply:
+    """A reply held to the contract; one that is not runnable keeps its text and no call.
+
+    Raises `ContractBroken`.
+    """
+    if verdict in ("incomplete", "refused"):
+        kept = tuple(block for block in blocks if block["type"] == "text")
+        return Reply(verdict, kept, (), stop_reason, usage)
+    calls = calls_in(blocks)
+    requested = tuple({"id": c.get("id"), "name": c.get("name"), "input": c.get("input")} for c in calls)
+    check_contract(requested, blocks)
+    return Reply(verdict, tuple(blocks), requested, stop_reason, usage, native)
+
+
+def check_counts(blocks: int, calls: int, limits: SafetyLimits) -> None:
+    """Raises `TurnFault` when a reply has more content blocks or calls than is taken in."""
+    if blocks > limits.content_blocks:
+        raise exceeded("content_blocks", limits.content_blocks)
+    if calls > limits.tool_calls:
+        raise exceeded("tool_calls", limits.tool_calls)
+
+
+def count_of(raw: object, name: str) -> int:
+    """A count that a provider's usage holds under a name; 0 for nonsense."""
+    value = raw.get(name) if isinstance(raw, Mapping) else None
+    return value if type(value) is int and value >= 0 else 0

@@ -16,7 +16,18 @@ import yaml
 from packhost.api import InvalidInput
 from packhost_packs.agent_runtime import strict_json
 from packhost_packs.agent_runtime.faults import TurnFault
-from packhost_packs.agent_runtime.providers.base import Emit, Reply, TurnRequest, Usage, judge, unheard
+from packhost_packs.agent_runtime.providers.base import (
+    Emit,
+    Reply,
+    TurnRequest,
+    Usage,
+    check_counts,
+    reply_of,
+    unheard,
+    verdict_of,
+)
+from packhost_packs.agent_runtime.providers.messages import REASONS
+from packhost_packs.agent_runtime.stream.limits import SafetyLimits
 
 MAX_SCRIPT_BYTES = 1024 * 1024
 _REPLY = frozenset({"text", "tool_calls", "stop_reason"})
@@ -48,7 +59,9 @@ class ScriptedProvider:
                 }
             )
         reason = said.get("stop_reason") or ("tool_use" if said.get("tool_calls") else "end_turn")
-        return judge(blocks, reason, usage=Usage())
+        check_counts(len(blocks), len(said.get("tool_calls") or ()), SafetyLimits())
+        verdict = verdict_of(reason, bool(said.get("tool_calls")), REASONS)
+        return reply_of(verdict, blocks, reason, Usage())
 
 
 def check_script(script: object) -> list[dict[str, Any]]:
