@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "runs": ("runs", "Follow and steer what runs."),
     "sessions": ("sessions", "Sessions and their autonomy."),
     "policy": ("policy", "Test, check and replay the rules."),
+    "learn": ("learn", "Propose the narrowest packhost.yaml for what really happened."),
     "audit": ("audit", "Prove and print the record."),
     "docs": ("docs", "Reference pages of packs."),
     "connect": ("connect", "Print what connects a client to this workspace."),

@@ -158,7 +158,7 @@ def cover(
             patterns=missing.patterns,
         )
     for path, access in entry.tool.path_arguments:
-        for place, value in _values(arguments, path):
+        for place, value in values_at(arguments, path):
             try:
                 resolved = files.resolve(value, access)
             except ScopeDenied as denied_use:
@@ -208,7 +208,7 @@ def _pointer(place: Sequence[str | int]) -> str:
     return "/" + "/".join(str(part) for part in place)
 
 
-def _values(
+def values_at(
     arguments: Any, path: Sequence[str], before: tuple[str | int, ...] = ()
 ) -> list[tuple[tuple[str | int, ...], str]]:
     """The strings at an `x-path` place; `*` stands for every item of an array."""
@@ -216,9 +216,9 @@ def _values(
         return [(before, arguments)] if isinstance(arguments, str) else []
     head, rest = path[0], path[1:]
     if head == "*" and isinstance(arguments, list):
-        return [found for i, item in enumerate(arguments) for found in _values(item, rest, (*before, i))]
+        return [found for i, item in enumerate(arguments) for found in values_at(item, rest, (*before, i))]
     if isinstance(arguments, Mapping) and head in arguments:
-        return _values(arguments[head], rest, (*before, head))
+        return values_at(arguments[head], rest, (*before, head))
     return []
 
 
