@@ -77,7 +77,7 @@ def test_one_run_alone_can_be_learned_from(used: Path, packhost: Callable[..., A
 
 def test_a_proposal_that_widens_waits_for_a_person(used: Path, packhost: Callable[..., Any]) -> None:
     file = used / "packhost.yaml"
-    file.write_text(file.read_text().replace("path read **", "path read docs/**"))
+    file.write_text(file.read_text().replace("path read **", "path read docs/**\n  - path write x/**"))
     assert packhost("accept", "--yes").status == 0
     ran = packhost("learn", "--write")
     assert (ran.status, "waits for `packhost accept`" in ran.out) == (0, True)
