@@ -21,6 +21,7 @@ from packhost.kinds import forked
 from packhost.kinds.base import Tool
 from packhost.kinds.python import PythonKind
 from packhost.rules.scopes import Layer, parse_scope
+from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
 
 pytestmark = pytest.mark.anyio
@@ -396,6 +397,7 @@ sys.path.insert(0, sys.argv[1])
 import escape_attempts as e
 from pathlib import Path
 from packhost.kinds.python import PythonKind
+from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
 import os
 root, pack = Path(sys.argv[2]), Path(sys.argv[3])
@@ -546,3 +548,41 @@ async def test_globs_that_no_kernel_rule_could_express_hold_for_plain_opens(
         *(f"r {name}" for name in ("a.py", "deep/b.py", ".hidden.py")),
         *(f"{mode} {name}" for mode in ("r+", "a") for name in ("a.py", ".hidden.py")),
     }
+
+
+# --- levels ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("abi", "level", "satisfied"),
+    [
+        (0, "advisory", ["advisory"]),
+        (1, "partial", ["partial", "advisory"]),
+        (3, "partial", ["partial", "advisory"]),
+        (5, "partial", ["partial", "advisory"]),
+        (None, "kernel", ["kernel", "partial", "advisory"]),
+    ],
+)
+async def test_a_level_is_what_was_proved_and_a_requirement_above_it_fails_closed(
+    root: Path, make_tool: Any, abi: int | None, level: str, satisfied: list[str]
+) -> None:
+    kind = PythonKind(root, abi=abi)
+    requirements: list[Requirement] = ["kernel", "partial", "advisory"]
+    try:
+        found = kind.enforcement(make_tool())
+        assert found == level
+        assert [one for one in requirements if satisfies(found, one)] == satisfied
+        assert kind.enforcement(make_tool(shipped=True)) == "host"
+    finally:
+        await kind.close()
+
+
+async def test_a_level_that_was_lost_since_refuses_the_call(
+    confined: PythonKind, make_tool: Any, context: Any
+) -> None:
+    tool = make_tool("def handle(context, arguments): return 1")
+    assert await run(confined, tool, context) == 1
+    zygote = confined._zygote
+    zygote._abi = 3  # as if the kernel under a restarted zygote were another
+    os.kill(zygote.pid, signal.SIGKILL)
+    assert (await failure(confined, tool, context)).code == "ENFORCEMENT_UNAVAILABLE"
