@@ -67,7 +67,7 @@ async def test_an_error_of_the_provider_ends_the_run_once_and_does_not_show_the_
     told: Any, provider: Any, status: int
 ) -> None:
     provider.raw(f'{{"error": {{"message": "bad key {SECRET}"}}}}'.encode(), status)
-    outcome = await told.turn(loop=True)
+    outcome = await told.turn(loop=True, limits={"max_retries": 0})
     value = outcome.value
     assert (value["outcome"], value["error"]["status"]) == ("provider_error", status)
     assert len(provider.received) == 1

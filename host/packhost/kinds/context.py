@@ -116,7 +116,10 @@ class Connection(Protocol):
     def post(
         self, path: str, body: bytes, headers: Mapping[str, str]
     ) -> AbstractAsyncContextManager[HttpReply]:
-        """Send one request; no retries, no redirects; raises `PackhostError` when it cannot be sent."""
+        """Send one request; no retries, no redirects; raises `PackhostError` when it cannot be sent.
+
+        A `ToolFailed` is the network's, and its `data["sent"]` false when the provider got nothing.
+        """
 
 
 class RunHandle(Protocol):

@@ -9,7 +9,8 @@ __all__ = ["packhost_run_drivers"]
 
 @hookimpl
 def packhost_run_drivers() -> list[RunDriver]:
-    """The driver of `agent-runtime:turn`."""
+    """The drivers of `agent-runtime:turn` and `agent-runtime:workflow`."""
     from packhost_packs.agent_runtime.loop import TurnDriver  # a listing of tools needs no loop
+    from packhost_packs.agent_runtime.workflows.driver import WorkflowDriver  # as above
 
-    return [TurnDriver()]
+    return [TurnDriver(), WorkflowDriver()]

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from packhost.api import CallContext, RunView, SessionView
-from packhost_packs.agent_runtime.execute import result_of, services
+from packhost_packs.agent_runtime.execute import exported, result_of, services
 from packhost_packs.agent_runtime.limits import seconds
+from packhost_packs.agent_runtime.loop import DRIVER as TURN
+from packhost_packs.agent_runtime.workflows.driver import DRIVER as WORKFLOW
+
+DRIVERS = frozenset({TURN, WORKFLOW})
+ENDED = frozenset({"completed", "failed", "aborted"})
 
 
 async def pause_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,12 +28,14 @@ async def abort_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict
 
 
 async def resume_workflow(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Start a paused or interrupted run again and wait for it, unless it runs in the background."""
+    """Let a run go on and wait for it, unless it runs in the background; one that has ended: its result."""
     runs = services(context).runs
-    view = await runs.resume(arguments["run_id"], context=context)
-    if not view.background:
-        view = await runs.wait(view.id, context=context)
-    return result_of(view)
+    view = await runs.get(arguments["run_id"], context=context)
+    if view.status not in ENDED or view.kind not in DRIVERS:
+        view = await runs.resume(view.id, context=context)
+        if not view.background:
+            view = await runs.wait(view.id, context=context)
+    return exported(context, arguments, result_of(view))
 
 
 async def elevate_autonomy(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from packhost.api import CallContext, HostServices, InvalidInput, PackhostError, RunView
-from packhost_packs.agent_runtime.limits import limits_of
 from packhost_packs.agent_runtime.loop import DRIVER
-from packhost_packs.agent_runtime.profiles import Chosen, choose
-from packhost_packs.agent_runtime.providers.scripted import MAX_SCRIPT_BYTES, check_script, read_script
+from packhost_packs.agent_runtime.requests import turn_spec
+from packhost_packs.agent_runtime.workflows.driver import DRIVER as WORKFLOW
+from packhost_packs.agent_runtime.workflows.start import workflow_spec
 
-_UNBUILT = ("stream", "workflow", "runtime_tools", "client_tools", "variables")
+_UNBUILT = ("runtime_tools", "client_tools", "variables")
+RESULTS = ".agent-runtime/results"
 
 
 async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Start a run of turns; its result, or where it stands.
+    """Start a run of turns or a workflow; its result, or where it stands.
 
-    Raises `InvalidInput` for a member that is not built yet, and `PackhostError` with
-    `MODEL_NOT_CONFIGURED` when no model is set up.
+    Raises `InvalidInput` for a member that is not built yet and for a workflow that could not run, and
+    `PackhostError` with `MODEL_NOT_CONFIGURED` when no model is set up.
     """
     for name in _UNBUILT:
         if arguments.get(name):
@@ -26,18 +28,31 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
                 f"`{name}` is not available in this version", path=f"/{name}", hint="leave it out of the call"
             )
     host = services(context)
-    chosen = choose(context.config, arguments.get("model_profile"), arguments.get("agent"))
+    if arguments.get("workflow") is not None:
+        driver, spec = WORKFLOW, workflow_spec(context, arguments)
+    else:
+        driver, spec = DRIVER, _spec(context, arguments)
     background = bool(arguments.get("background"))
     run_id = await host.runs.start(
-        DRIVER,
-        _spec(context, arguments, chosen),
-        context=context,
-        session_id=arguments.get("session_id"),
-        background=background,
+        driver, spec, context=context, session_id=arguments.get("session_id"), background=background
     )
     if background:
-        return result_of(await host.runs.get(run_id, context=context))
-    return result_of(await host.runs.wait(run_id, context=context))
+        view = await host.runs.get(run_id, context=context)
+    else:
+        view = await host.runs.wait(run_id, context=context)
+    return exported(context, arguments, result_of(view))
+
+
+def exported(context: CallContext, arguments: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """The result, written to a file of its own when that is asked for and the run has ended.
+
+    Raises `ScopeDenied` where the call's scopes do not reach the folder.
+    """
+    if not arguments.get("export") or result["outcome"] in ("running", "paused", "interrupted"):
+        return result
+    path = f"{RESULTS}/{result['run_id']}.json"
+    context.files.write(path, json.dumps(result, ensure_ascii=False, indent=2).encode() + b"\n")
+    return {**result, "exported": path}
 
 
 def services(context: CallContext) -> HostServices:
@@ -63,7 +78,7 @@ def result_of(view: RunView) -> dict[str, Any]:
             run_id=view.id,
             **({"path": error["path"]} if "path" in error else {}),
         )
-    going = {"queued": "running", "running": "running", "aborted": "cancelled"}
+    going = {"queued": "running", "running": "running"}
     outcome = view.outcome if view.status in ("completed", "failed") else going.get(view.status, view.status)
     known: dict[str, Any] = {
         key: result[key] for key in ("turns", "tool_calls", "retries", "error") if key in result
@@ -82,19 +97,11 @@ def result_of(view: RunView) -> dict[str, Any]:
     }
 
 
-def _spec(context: CallContext, arguments: Mapping[str, Any], chosen: Chosen) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "model_profile": chosen.name,
-        "agent": arguments.get("agent"),
-        "messages": arguments["messages"],
-        "tools": arguments.get("tools"),
-        "loop": bool(arguments.get("loop")),
-        "limits": limits_of(chosen.agent.get("limits") or {}, arguments.get("limits") or {}).as_json(),
-    }
-    if chosen.provider == "scripted":
-        script = chosen.profile.get("script")
-        if isinstance(script, str):
-            spec["script"] = read_script(context.files.read(script, limit=MAX_SCRIPT_BYTES + 1))
-        else:
-            spec["script"] = check_script(script)
-    return spec
+_MORE = ("turns", "tool_calls", "retries", "nodes", "error")
+
+
+def _spec(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    if not arguments.get("messages"):
+        hint = "give the new messages, or a `workflow`"
+        raise InvalidInput("`messages` is missing", path="/messages", hint=hint)
+    return turn_spec(context, arguments, {"stream": bool(arguments.get("stream"))})

@@ -53,6 +53,16 @@ class Spent:
     tokens: int = 0
     retries: int = 0
 
+    def plus(self, other: Spent) -> Spent:
+        """Both together."""
+        return Spent(
+            self.turns + other.turns,
+            self.tool_calls + other.tool_calls,
+            self.seconds + other.seconds,
+            self.tokens + other.tokens,
+            self.retries + other.retries,
+        )
+
 
 def seconds(value: float | str) -> float:
     """Seconds of a number, or of a text such as `90s`, `10m`, `1h`.

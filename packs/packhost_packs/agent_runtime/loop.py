@@ -27,7 +27,8 @@ from packhost_packs.agent_runtime.providers.choice import provider_for
 
 DRIVER = "agent-runtime:turn"
 
-_FAILED = frozenset({"protocol_error", "provider_error", "unsupported"})
+FAILED = frozenset({"protocol_error", "provider_error", "unsupported"})
+"""Outcomes of a run that has failed."""
 _SETTLE = 2.0
 _RAW_INPUT = 2_000
 """So many characters of an input that cannot be read are shown."""
@@ -185,7 +186,7 @@ class _Loop:
         }
         if error:
             result["error"] = error
-        return ledger.end(RunResult(outcome, result, failed=outcome in _FAILED))
+        return ledger.end(RunResult(outcome, result, failed=outcome in FAILED))
 
 
 def _error(fault: TurnFault) -> dict[str, Any]:
