@@ -139,21 +139,26 @@ def dialog() -> Callable[..., Dialog]:
 Connect = Callable[..., Any]
 
 
-@pytest.fixture(params=["stdio", "http", "sse"])
-def transport(request: pytest.FixtureRequest) -> str:
-    """Each transport that a client can come by."""
-    return str(request.param)
-
-
 @pytest.fixture(params=ERAS)
 def era(request: pytest.FixtureRequest) -> str:
     """The stateless protocol, and the one with sessions."""
     return str(request.param)
 
 
+@pytest.fixture(
+    params=[("stdio", "auto"), ("stdio", "legacy"), ("http", "auto"), ("http", "legacy"), ("sse", "legacy")],
+    ids="-".join,
+)
+def way(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Each transport that a client can come by, in each era that it carries."""
+    transport, era = request.param
+    return transport, era
+
+
 @pytest.fixture
-def connect(world: World, transport: str, era: str) -> Connect:
+def connect(world: World, way: tuple[str, str]) -> Connect:
     """Opens a client over the transport and era under test."""
+    transport, era = way
 
     @asynccontextmanager
     async def open_client(dialog: Dialog | None = None) -> AsyncIterator[Client]:
@@ -163,21 +168,7 @@ def connect(world: World, transport: str, era: str) -> Connect:
             return
         url = world.serve_http()
         target: Any = f"{url}/mcp" if transport == "http" else sse_client(f"{url}/sse")
-        mode = era if transport == "http" else "legacy"
-        async with Client(target, mode=mode, elicitation_callback=dialog) as client:
+        async with Client(target, mode=era, elicitation_callback=dialog) as client:
             yield client
 
     return open_client
-
-
-def text_of(result: types.CallToolResult) -> str:
-    """A result's text."""
-    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
-
-
-def code_of(result: types.CallToolResult) -> str:
-    """A refusal's code, from `_meta`."""
-    assert result.is_error, text_of(result)
-    assert result.structured_content is None
-    assert result.meta is not None
-    return str(result.meta["packhost/refusal"]["code"])

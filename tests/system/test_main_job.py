@@ -41,25 +41,47 @@ async def test_a_client_sees_governed_tools_and_calls_one(world, connect):
     assert result.structured_content["content"] == "hello\n"
 
 
-@pytest.mark.parametrize(("answer", "written"), [("accept", True), ("decline", False), ("cancel", False)])
-async def test_a_write_happens_exactly_when_a_person_accepts(world, connect, dialog, answer, written):
+async def test_a_write_happens_once_a_person_accepts(world, connect, dialog):
     world.write("packhost.yaml", ASKED)
     world.accept()
-    asked = dialog(answer)
+    asked = dialog("accept")
     async with connect(asked) as client:
-        result = await client.call_tool("workspace_write_file", {"path": "src/a.txt", "content": "new\n"})
-    assert (world.root / "src" / "a.txt").exists() is written
+        await client.call_tool("workspace_write_file", {"path": "src/a.txt", "content": "new\n"})
+    assert (world.root / "src" / "a.txt").read_text() == "new\n"
     assert "+new" in asked.shown[0]
-    if answer == "decline":
-        assert code_of(result) == "APPROVAL_DENIED"
-    if answer == "cancel":
-        assert code_of(result) == "APPROVAL_REQUIRED"
-        assert "packhost approvals approve ap_" in text_of(result)
-    world.stop()
-    verified = world.json("audit", "verify")
-    assert verified["ok"] is True
-    kinds = [json.loads(line)["type"] for line in world.run("audit", "export").stdout.splitlines()]
-    assert ("call.ok" in kinds) is written
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [("decline", "APPROVAL_DENIED"), ("cancel", "APPROVAL_REQUIRED")]
+)
+async def test_a_write_that_nobody_accepts_does_not_happen(world, dialog, era, answer, code):
+    world.write("packhost.yaml", ASKED)
+    world.accept()
+    async with world.client(era, dialog(answer)) as client:
+        result = await client.call_tool("workspace_write_file", {"path": "src/a.txt", "content": "new\n"})
+    assert code_of(result) == code
+    assert not (world.root / "src").exists()
+
+
+async def test_all_of_it_is_on_record(world, dialog):
+    world.write("packhost.yaml", ASKED)
+    world.accept()
+    async with world.client("auto", dialog("accept", "decline")) as client:
+        for name in ("a", "b"):
+            await client.call_tool("workspace_write_file", {"path": f"src/{name}", "content": name})
+    assert world.json("audit", "verify")["ok"] is True
+    lines = [json.loads(line) for line in world.run("audit", "export").stdout.splitlines()]
+    said = [line["type"] for line in lines]
+    assert [kind for kind in said if kind.startswith("approval.")] == [
+        "approval.requested",
+        "approval.approved",
+        "approval.requested",
+        "approval.denied",
+    ]
+    (started,) = [line["data"] for line in lines if line["type"] == "call.started"]
+    assert started["arguments"] == {"path": "src/a", "content": "a"}
+    assert said.count("call.ok") == 1
+    assert said.count("call.refused") == 1
 
 
 @pytest.mark.parametrize(
