@@ -78,6 +78,10 @@ class Approvals:
         deadline: Deadline | None,
     ) -> Approved | Refusal | Deferred:
         """Find a grant or an approved record, else ask and wait; `deadline` stands still meanwhile."""
+        digest = self.binding(evaluation, caller)
+        live = self._store.read(approvals.find_live, digest, self._now())
+        if live is not None and live.status == "approved" and self._flaw(live, evaluation.decision) is None:
+            return Approved(live.id, digest, answers_json=live.answers_json)
         granted = self._granting.covering(evaluation, caller.principal)
         if granted is not None:
             return Approved(grant_id=granted)
@@ -88,7 +92,6 @@ class Approvals:
                 f"`{evaluation.entry.tool.id}` needs a person, and this caller's channel can ask none",
                 "call it from a client that shows dialogs, or set `approvals.unattended: hold`",
             )
-        digest = self.binding(evaluation, caller)
         row = await self._record(evaluation, caller, digest, preview, terms)
         if isinstance(row, Refusal):
             return row
