@@ -365,6 +365,7 @@ class Gate:
             call_id=context.call_id,
             run_id=context.run_id,
             enforcement=level,
+            data={"path": str(error.data["path"])} if "path" in error.data else {},
         )
 
     async def _record(

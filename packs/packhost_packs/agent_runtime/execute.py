@@ -79,12 +79,12 @@ def result_of(view: RunView) -> dict[str, Any]:
             **({"path": error["path"]} if "path" in error else {}),
         )
     going = {"queued": "running", "running": "running"}
-    outcome = view.outcome if view.status in ("completed", "failed") else going.get(view.status, view.status)
-    known: dict[str, Any] = {
-        key: result[key] for key in ("turns", "tool_calls", "retries", "error") if key in result
-    }
+    outcome = view.outcome or going.get(view.status, view.status)
+    known: dict[str, Any] = {key: result[key] for key in _MORE if key in result}
     if view.reason and "error" not in known:
         known["reason"] = view.reason
+    if view.waiting_on:
+        known["waiting_on"] = view.waiting_on
     return {
         "run_id": view.id,
         "session_id": view.session_id,

@@ -60,12 +60,12 @@ class _Workflow:
         """Go on from the state; raises `RunStopped`."""
         async with anyio.create_task_group() as group:
             while self._stop is None:
+                self._changed = anyio.Event()
                 await self._start_due(group)
-                if not self._running:
+                if not self._running and not self._changed.is_set():
                     break
                 with anyio.move_on_after(self._until_next()):
                     await self._changed.wait()
-                self._changed = anyio.Event()
         if self._stop is not None:
             raise self._stop
         if times := self._times():
@@ -101,16 +101,19 @@ class _Workflow:
 
     def _look(self) -> None:
         """Decide for every node that waits whether it is ready or never will be."""
-        settled = False
-        while not settled:
-            settled = True
-            values = self._values()
-            for node in self._nodes:
-                state = self._states[node.id]
-                if state["status"] == "waiting" and (verdict := self._verdict(node, values)) != "waiting":
-                    wake = None if node.wake_at is None else wake_time(node.wake_at, time.time())
-                    state.update(status=verdict, wake_at=wake if verdict == "ready" else None)
-                    settled = False
+        while self._decided_one():
+            pass  # what was skipped may decide a further one
+
+    def _decided_one(self) -> bool:
+        values = self._values()
+        for node in self._nodes:
+            state = self._states[node.id]
+            if state["status"] == "waiting" and (verdict := self._verdict(node, values)) != "waiting":
+                timed = verdict == "ready" and node.wake_at is not None
+                wake = wake_time(node.wake_at or "", time.time()) if timed else None
+                state.update(status=verdict, wake_at=wake)
+                return True
+        return False
 
     def _verdict(self, node: Node, values: Mapping[str, Any]) -> str:
         over = [name for name in node.depends_on if self._states[name]["status"] in ("ended", "skipped")]
