@@ -6,7 +6,7 @@ one's outcome instead of asking a person again.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from dataclasses import dataclass, field
 
 import anyio
@@ -30,7 +30,8 @@ class Flights:
     """The calls under way and the last that ended."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Flight] = OrderedDict()
+        self._known: dict[str, Flight] = {}
+        self._ended: deque[str] = deque()
 
     def open(self, call_id: str) -> Flight:
         """Enter a call before its intent is written."""
@@ -41,10 +42,9 @@ class Flights:
         """Give the outcome to whoever shares it."""
         flight.outcome = outcome
         flight.landed.set()
-        self._known.move_to_end(flight.call_id)
-        ended = [key for key, known in self._known.items() if known.landed.is_set()]
-        for key in ended[: max(0, len(ended) - KEPT)]:
-            del self._known[key]
+        self._ended.append(flight.call_id)
+        if len(self._ended) > KEPT:
+            self._known.pop(self._ended.popleft(), None)
 
     def drop(self, flight: Flight) -> None:
         """Forget a call that did not start."""
