@@ -21,6 +21,7 @@ from packhost.kinds import forked
 from packhost.kinds.base import Tool
 from packhost.kinds.python import PythonKind
 from packhost.rules.scopes import Layer, parse_scope
+from packhost.sandbox import landlock
 from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
 
@@ -397,6 +398,7 @@ sys.path.insert(0, sys.argv[1])
 import escape_attempts as e
 from pathlib import Path
 from packhost.kinds.python import PythonKind
+from packhost.sandbox import landlock
 from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
 import os
@@ -420,6 +422,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.skipif(landlock.detect() < landlock.SCOPES, reason="this kernel does not enforce everything")
 async def test_nothing_is_left_when_the_host_is_killed(root: Path, tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", HOST, str(Path(__file__).parent), str(root), str(tmp_path / "pack2")]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as host:
@@ -566,6 +569,8 @@ async def test_globs_that_no_kernel_rule_could_express_hold_for_plain_opens(
 async def test_a_level_is_what_was_proved_and_a_requirement_above_it_fails_closed(
     root: Path, make_tool: Any, abi: int | None, level: str, satisfied: list[str]
 ) -> None:
+    if landlock.detect() < (landlock.SCOPES if abi is None else abi):
+        pytest.skip("this kernel's Landlock is older")
     kind = PythonKind(root, abi=abi)
     requirements: list[Requirement] = ["kernel", "partial", "advisory"]
     try:

@@ -139,7 +139,7 @@ class ForkedCalls:
             process = self._fork(tool)
             outcome = await self._lived(process, key, tool, arguments, context)
         if isinstance(outcome, _Died):
-            raise _died(tool, process, outcome) if process.confined else _unconfined(tool, "it ended too soon")
+            raise _died(tool, process, outcome) if process.confined else _unconfined(tool, "it ended early")
         if isinstance(outcome, PackhostError):
             raise outcome
         return outcome.value

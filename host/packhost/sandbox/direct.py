@@ -32,7 +32,8 @@ _PASSED: Final = (
     | os.O_DSYNC
 )
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
-_TEMPORARY: Final = os.O_TMPFILE & ~os.O_DIRECTORY
+_ELSEWHERE: Final = (getattr(os, "O_TMPFILE", 0) & ~os.O_DIRECTORY) | getattr(os, "O_PATH", 0)
+"""Descriptors of no file's content: to none of them a scope could apply."""
 RENAME_NOREPLACE: Final = 1
 UTIME_NOW, UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 
@@ -50,7 +51,7 @@ class DirectFiles:
         """A descriptor, as `open` would give it; the process's own umask does not count, the host's does."""
         wanted = flags & os.O_ACCMODE
         making = bool(flags & os.O_CREAT)
-        if flags & _TEMPORARY or flags & os.O_PATH:
+        if flags & _ELSEWHERE:
             raise _error(errno.EOPNOTSUPP, relative)
         if wanted == os.O_RDONLY and flags & os.O_TRUNC:
             raise _error(errno.EINVAL, relative)
