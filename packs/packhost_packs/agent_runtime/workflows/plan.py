@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -81,17 +81,20 @@ def read_nodes(workflow: Mapping[str, Any], at: str = "/workflow") -> list[Node]
         raise InvalidInput(f"a workflow has 1 to {MAX_NODES} nodes", path=f"{at}/nodes", hint=_HINT)
     _known(workflow, frozenset({"nodes", "limits"}), at)
     nodes = [_node(raw, f"{at}/nodes/{index}") for index, raw in enumerate(raws)]
-    places = {node.id: f"{at}/nodes/{index}" for index, node in enumerate(nodes)}
+    places: dict[str, str] = {}
     for index, node in enumerate(nodes):
         place = f"{at}/nodes/{index}"
-        if places[node.id] != place:
+        if places.setdefault(node.id, place) != place:
             raise InvalidInput(f"two nodes have the id `{node.id}`", path=f"{place}/id", hint="rename one")
+    for index, node in enumerate(nodes):
+        place = f"{at}/nodes/{index}"
         for number, name in enumerate(node.depends_on):
             if name not in places:
                 raise _unknown(name, places, f"{place}/depends_on/{number}")
     before = _ancestors(nodes, places)
-    for node in nodes:
-        _check_references(node, before[node.id], places)
+    for node, raw in zip(nodes, raws, strict=True):
+        texts = f"{places[node.id]}/{'prompt' if 'prompt' in raw else 'messages'}"
+        _check_references(node, before[node.id], places, texts)
     return nodes
 
 
@@ -235,12 +238,9 @@ def _circle(left: Mapping[str, Node]) -> list[str]:
         walked.append(following)
 
 
-def _check_references(node: Node, before: Collection[str], places: Mapping[str, str]) -> None:
-    place = places[node.id]
-    used: Iterator[tuple[str, str]] = (
-        *((path, f"{place}/messages") for m in node.turn["messages"] for path in references(m["content"])),
-        *((one.path, f"{place}/when") for one in node.when),
-    ).__iter__()
+def _check_references(node: Node, before: Collection[str], places: Mapping[str, str], texts: str) -> None:
+    used = [(path, texts) for message in node.turn["messages"] for path in references(message["content"])]
+    used += [(one.path, f"{places[node.id]}/when") for one in node.when]
     for path, at in used:
         first, _, rest = path.partition(".")
         if path == INPUT:
