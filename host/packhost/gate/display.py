@@ -29,13 +29,21 @@ _INVISIBLE: Final = frozenset(
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./@:+-]+\Z")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _NAMED: Final = 4
+_MARKS: Final = 2
 
 
 def visible(text: str) -> str:
     """The text with every character that could hide or reorder something written as an escape."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(_escape(c) if c not in _KEPT and _hides(c) else c for c in text)
+    shown: list[str] = []
+    marks = 0
+    for c in text:
+        # more than two marks on one letter reach over the lines around it
+        marks = marks + 1 if unicodedata.combining(c) else 0
+        hides = c not in _KEPT and (_hides(c) or marks > _MARKS)
+        shown.append(_escape(c) if hides else c)
+    return "".join(shown)
 
 
 def _hides(character: str) -> bool:
@@ -97,7 +105,7 @@ def lookalikes(text: str, *, short: bool) -> list[str]:
     for word in _WORD.findall(text):
         alphabets = {_alphabet(letter) for letter in word}
         if short or (len(alphabets) > 1 and "LATIN" in alphabets) or alphabets & _STYLED:
-            found.update(dict.fromkeys(c for c in word if not c.isascii()))
+            found.update(dict.fromkeys(c for c in word if not c.isascii() and not _hides(c)))
     return [f"{letter} is {unicodedata.name(letter, 'unnamed')} ({_escape(letter)})" for letter in found]
 
 
