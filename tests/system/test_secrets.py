@@ -18,6 +18,7 @@ packs: [workspace, {path: ./leaky}]
 bound: [path read **, path write src/**, path write .agent-runtime/**, secret CANARY, "tool *"]
 secrets: {CANARY: SOURCE}
 enforcement: {require: advisory}
+approvals: {hold: 1s}
 policy:
   - {match: {tool: "workspace:write_file"}, decide: ask, reason: look}
 """
@@ -42,7 +43,8 @@ async def leak(context, arguments):
     how, secret = arguments["how"], context.secret("CANARY")
     data = secret.encode()
     if how == "value":
-        return {"raw": secret, secret: [secret], "url": urllib.parse.quote(secret), "form": urllib.parse.quote_plus(secret),
+        return {"raw": secret, secret: [secret],
+                "url": urllib.parse.quote(secret), "form": urllib.parse.quote_plus(secret),
                 "base64": [base64.b64encode(b"x" * n + data + b"yz").decode() for n in range(4)],
                 "urlsafe": base64.urlsafe_b64encode(data).decode(), "hex": binascii.hexlify(data).decode(),
                 "json": json.dumps(secret), "twice": json.dumps(json.dumps(secret)),
@@ -58,6 +60,13 @@ async def leak(context, arguments):
     return {}
 """
 
+MARKED = """
+try:
+    open("src/imported", "w")
+except OSError:
+    pass
+"""
+
 
 @pytest.fixture
 def leaky(world):
@@ -71,14 +80,14 @@ def leaky(world):
 
 
 async def test_no_byte_that_leaves_the_host_holds_a_resolved_secret(leaky, dialog, capfd, era):
-    asked = dialog("decline", "cancel")
+    asked = dialog("decline")
     seen: list[object] = []
 
     async def told(progress, total, message):
         seen.append(message)
 
     async with leaky.client(era, asked) as client:
-        for how in ("value", "error", "print", "progress", "nested", "nested"):
+        for how in ("value", "error", "print", "progress", "nested"):
             arguments = {"how": how, "note": CANARY} if how != "value" else {"how": how}
             result = await client.call_tool("leaky_leak", arguments, progress_callback=told)
             seen.append(result.model_dump_json())
@@ -99,7 +108,7 @@ async def test_no_byte_that_leaves_the_host_holds_a_resolved_secret(leaky, dialo
     state += [path.read_bytes() for path in Path(leaky.env["XDG_STATE_HOME"]).rglob("*") if path.is_file()]
     everything = json.dumps(seen, ensure_ascii=False) + written.out + written.err
     assert everything.count(REDACTED) > 10
-    assert len(asked.shown) >= 1
+    assert len(asked.shown) == (era == "legacy")
     assert [form for form in forms(CANARY) if form in everything] == []
     assert [form for form in forms(CANARY) for data in state if form.encode() in data] == []
 
@@ -107,8 +116,9 @@ async def test_no_byte_that_leaves_the_host_holds_a_resolved_secret(leaky, dialo
 async def test_a_secrets_command_runs_only_when_it_is_needed_and_never_before_consent(world):
     world.write("packhost.yaml", CONFIG.replace("SOURCE", "'cmd:sh -c \"touch ran; echo canary-value\"'"))
     world.write("leaky/pack.yaml", MANIFEST)
-    world.write("leaky/leaky.py", f"open('imported', 'w')\n{SOURCE}")
-    ran, imported = world.root / "ran", world.root / "imported"
+    world.write("leaky/leaky.py", f"{MARKED}\n{SOURCE}")
+    (world.root / "src").mkdir()
+    ran, imported = world.root / "ran", world.root / "src" / "imported"
     world.run("tools", "list", "--all")
     world.run("doctor", code=None)
     world.run("policy", "check", code=None)
