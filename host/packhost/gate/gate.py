@@ -100,8 +100,10 @@ class Gate:
 
     def explain(self, request: CallRequest) -> Trace:
         """Every step that a call would pass; nothing runs and nothing is recorded."""
-        level = self.sessions.level(request.caller.session_id)
-        return trace_of(request, self._evaluated(request), level)
+        level, found = self.sessions.level(request.caller.session_id), self._evaluated(request)
+        if isinstance(found, Stopped):
+            return trace_of(request, found, level)
+        return trace_of(request, found, level, self.granting.covering(found, request.caller.principal))
 
     async def decide(
         self,
@@ -202,7 +204,7 @@ class Gate:
         entry, caller, redact = found.entry, request.caller, self._configuration().redact
         refusal = replace(refusal, message=redact(refusal.message), hint=redact(refusal.hint))
         refused = RefusedCall(
-            tool=entry.tool.id.canonical if entry else request.tool[:200],
+            tool=entry.tool.id.canonical if entry else redact(request.tool)[:200],
             code=refusal.code,
             message=refusal.message,
             session_id=caller.session_id,
