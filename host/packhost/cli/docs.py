@@ -14,6 +14,7 @@ from packhost.cli.run import FAILED, OK
 from packhost.docgen.build import Page, drift, write
 from packhost.docgen.models import model_reference
 from packhost.docgen.pack import pack_page
+from packhost.docgen.traces import trace_reference
 from packhost.docgen.workspace import enabled_manifests, shipped_manifests
 from packhost.manifest.model import PackManifest
 from packhost.workspace.root import CONFIG_FILE, Root, find_root
@@ -92,11 +93,12 @@ def _manifests(root: Path) -> list[PackManifest]:
 
 
 def reference_pages(folder: Path) -> list[Page]:
-    """The pages on packhost itself: its commands, and the two files that people write."""
+    """The pages on packhost itself: its commands, the two files that people write, and traces."""
     return [
         Page(folder / "cli.md", command_reference(packhost)),
         Page(folder / "packhost-yaml.md", f"{_FILE}\n{model_reference(Settings)}"),
         Page(folder / "manifest.md", f"{_MANIFEST}\n{model_reference(PackManifest)}"),
+        Page(folder / "agent-runtime" / "trace.md", trace_reference()),
     ]
 
 

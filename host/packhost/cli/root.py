@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "operator": ("operator", "Who proves by a passphrase that an answer is theirs."),
     "runs": ("runs", "Follow and steer what runs."),
     "sessions": ("sessions", "Sessions and their autonomy."),
+    "trace": ("trace", "Check traces of agent turns."),
     "policy": ("policy", "Test, check and replay the rules."),
     "learn": ("learn", "Propose the narrowest packhost.yaml for what really happened."),
     "audit": ("audit", "Prove and print the record."),
