@@ -72,7 +72,6 @@ def setup_of(
         "libraries": [*readable, *([] if folder is None else [folder])],
         "programs": programs,
         "limits": limits | {"cpu": 0 if again else math.ceil(tool.spec.timeout) + 1},
-        "again": again,
     }
 
 
