@@ -7,7 +7,6 @@ else to the only one there is; where that leaves a doubt, the reply is refused a
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 from packhost_packs.agent_runtime.faults import TurnFault
@@ -41,7 +40,7 @@ class _Call:
         self.index = index
         self.id: str | None = None
         self.name: str | None = None
-        self.arguments = StringIO()
+        self.arguments = bytearray()
         self.extra: Any = None
 
     def take(self, identity: str | None, name: str | None, extra: Any) -> None:
@@ -63,9 +62,9 @@ class ChatStream(StreamMachine):
     def __init__(self, limits: SafetyLimits, schemas: Schemas) -> None:
         super().__init__(limits)
         self._schemas = schemas
-        self._text: StringIO | None = None
-        self._refusal = StringIO()
-        self._plain: dict[str, StringIO] = {}
+        self._text: bytearray | None = None
+        self._refusal = bytearray()
+        self._plain: dict[str, bytearray] = {}
         self._details = Details()
         self._extra: Any = None
         self._calls: list[_Call] = []
@@ -115,12 +114,13 @@ class ChatStream(StreamMachine):
         check_members(delta)
         content = delta.get("content")
         if content is not None:
-            self._text = self._text or StringIO()
-            self._text.write(content)
+            if self._text is None:
+                self._text = bytearray()
+            self._text += content.encode()
             if content:
                 self._show(Snapshot("text", 0, content))
         if delta.get("refusal"):
-            self._refusal.write(delta["refusal"])
+            self._refusal += delta["refusal"].encode()
         for name in PLAIN:
             if delta.get(name) is not None:
                 self._think(name, delta[name])
@@ -136,8 +136,8 @@ class ChatStream(StreamMachine):
         if not isinstance(piece, str):
             raise TurnFault("protocol_error", "REASONING_UNMERGED", f"a `{name}` is not a string")
         if name not in self._plain:
-            self._plain[name] = StringIO()
-        self._plain[name].write(piece)
+            self._plain[name] = bytearray()
+        self._plain[name] += piece.encode()
         if piece:
             self._show(Snapshot("thinking", 0, piece))
 
@@ -156,8 +156,7 @@ class ChatStream(StreamMachine):
             self._by_id.setdefault(call.id, call)
         arguments = arguments_of(function)
         if arguments:
-            self._count_arguments(arguments)
-            call.arguments.write(arguments)
+            call.arguments += self._counted(arguments.encode())
         self._show(Snapshot("call", call.number, arguments, call.id, call.name))
 
     def _call_of(self, identity: str | None, index: int | None) -> _Call:
@@ -200,9 +199,9 @@ class ChatStream(StreamMachine):
         return call
 
     def _reply(self) -> Reply:
-        message = Assembled(None if self._text is None else self._text.getvalue(), self._refusal.getvalue())
-        message.calls = [RawCall(c.id, c.name, c.arguments.getvalue(), c.extra) for c in self._calls]
-        message.state = {name: text.getvalue() for name, text in self._plain.items()}
+        message = Assembled(None if self._text is None else self._text.decode(), self._refusal.decode())
+        message.calls = [RawCall(c.id, c.name, c.arguments.decode(), c.extra) for c in self._calls]
+        message.state = {name: text.decode() for name, text in self._plain.items()}
         if len(self._details):
             message.state[DETAILS] = self._details.merged()
         if self._extra is not None:

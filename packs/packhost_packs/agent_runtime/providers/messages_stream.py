@@ -7,7 +7,6 @@ an unknown type is passed over, since the protocol may grow such, but an unknown
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 from packhost_packs.agent_runtime import strict_json
@@ -38,19 +37,19 @@ class _Growing:
         self.kind = kind
         self.calls = kind in ("tool_use", "server_tool_use", "mcp_tool_use")
         self.stopped = False
-        self.text: StringIO | None = None
-        self.signature: StringIO | None = None
-        self.json: StringIO | None = None
+        self.text: bytearray | None = None
+        self.signature: bytearray | None = None
+        self.json: bytearray | None = None
 
     def whole(self) -> dict[str, Any]:
         """The block with what its deltas added, but for a call's input."""
         if self.text is not None:
             member = "text" if self.kind == "text" else "thinking"
-            self.raw[member] = str(self.raw.get(member) or "") + self.text.getvalue()
+            self.raw[member] = str(self.raw.get(member) or "") + self.text.decode()
         elif self.kind == "text":
             self.raw.setdefault("text", "")
         if self.signature is not None:
-            self.raw["signature"] = str(self.raw.get("signature") or "") + self.signature.getvalue()
+            self.raw["signature"] = str(self.raw.get("signature") or "") + self.signature.decode()
         return self.raw
 
 
@@ -114,7 +113,7 @@ class MessagesStream(StreamMachine):
             check_caller(raw)
             self._calls += 1
             if raw.get("input"):
-                self._count_arguments(strict_json.dumps(raw["input"]).decode())
+                self._counted(strict_json.dumps(raw["input"]))
         elif not is_server_kind(kind):
             read_block({**raw, "text": raw.get("text") or ""})  # refuses what is unknown at once
         check_counts(len(self._blocks) + 1, self._calls, self._limits)
@@ -131,24 +130,27 @@ class MessagesStream(StreamMachine):
             raise _malformed("a delta is not an object")
         if kind == "text_delta" and block.kind == "text":
             text = _string(delta, "text")
-            block.text = block.text or StringIO()
-            block.text.write(text)
+            if block.text is None:
+                block.text = bytearray()
+            block.text += text.encode()
             self._show(Snapshot("text", index, text))
         elif kind == "input_json_delta" and block.calls:
             fragment = _string(delta, "partial_json")
-            self._count_arguments(fragment)
-            block.json = block.json or StringIO()
-            block.json.write(fragment)
+            if block.json is None:
+                block.json = bytearray()
+            block.json += self._counted(fragment.encode())
             if block.kind == "tool_use":
                 self._show(Snapshot("call", index, fragment, block.raw.get("id"), block.raw.get("name")))
         elif kind == "thinking_delta" and block.kind == "thinking":
             text = _string(delta, "thinking")
-            block.text = block.text or StringIO()
-            block.text.write(text)
+            if block.text is None:
+                block.text = bytearray()
+            block.text += text.encode()
             self._show(Snapshot("thinking", index, text))
         elif kind == "signature_delta" and block.kind == "thinking":
-            block.signature = block.signature or StringIO()
-            block.signature.write(_string(delta, "signature"))
+            if block.signature is None:
+                block.signature = bytearray()
+            block.signature += _string(delta, "signature").encode()
         elif kind == "citations_delta" and block.kind == "text":
             self._cite(block, delta)
         else:
@@ -203,7 +205,7 @@ class MessagesStream(StreamMachine):
         return judge(content, self._stop, self._usage, self._limits)
 
     def _input(self, block: _Growing) -> Any:
-        given, raw = block.raw.get("input"), "" if block.json is None else block.json.getvalue()
+        given, raw = block.raw.get("input"), "" if block.json is None else block.json.decode()
         if given and raw:
             message = "a call has an input at its start and another one in its deltas"
             raise TurnFault("protocol_error", "CONTRACT_INPUT_MISMATCH", message)

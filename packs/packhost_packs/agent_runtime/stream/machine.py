@@ -81,10 +81,12 @@ class StreamMachine(ABC):
             raise exceeded("snapshots", self._limits.snapshots)
         self._snapshots.append(snapshot)
 
-    def _count_arguments(self, fragment: str) -> None:
-        self._arguments += len(fragment) if fragment.isascii() else len(fragment.encode())
+    def _counted(self, fragment: bytes) -> bytes:
+        """A piece of a call's arguments, once it is counted."""
+        self._arguments += len(fragment)
         if self._arguments > self._limits.argument_bytes:
             raise exceeded("argument_bytes", self._limits.argument_bytes)
+        return fragment
 
     @staticmethod
     def _frame(data: str) -> dict[str, object]:
