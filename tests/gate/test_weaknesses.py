@@ -697,3 +697,14 @@ async def test_explaining_a_call_uses_no_approval(asking: Any) -> None:
     await asking.gate.decide(row.id, "approve", by="ann", channel="cli")
     asking.gate.explain(CallRequest("t:change", {}, asking.caller))
     assert isinstance(await asking.call("change", {}), Completed)
+
+
+async def test_explaining_a_call_says_that_a_grant_answers_and_counts_no_use(
+    asking: Any, granted: Any
+) -> None:
+    await granted(BELOW)
+    request = CallRequest("t:change", {"path": "src/a", "content": "x"}, asking.caller)
+    trace = asking.gate.explain(request)
+    assert trace.verdict == "allow"
+    assert "the grant `gr_1` answers for it" in [step.detail for step in trace.steps]
+    assert asking.store.read(grants.get, "gr_1").uses == 0

@@ -10,7 +10,9 @@ from packhost.rules.scopes import format_scope
 _ORDER = ("resolve", "admit", "cover", "decide", "enforce")
 
 
-def trace_of(request: CallRequest, found: Evaluation | Stopped, level: Level) -> Trace:
+def trace_of(
+    request: CallRequest, found: Evaluation | Stopped, level: Level, grant_id: str | None = None
+) -> Trace:
     """The trace of an evaluation."""
     if isinstance(found, Stopped):
         passed = _ORDER[: _ORDER.index(found.step)]
@@ -18,10 +20,10 @@ def trace_of(request: CallRequest, found: Evaluation | Stopped, level: Level) ->
         steps.append(Step(found.step, False, found.refusal.message, found.refusal.rule))
         tool = found.entry.tool.id.canonical if found.entry else request.tool
         return Trace(tool, tuple(steps), "refuse", found.refusal, None)
-    return _passed(found, level)
+    return _passed(found, level, grant_id)
 
 
-def _passed(found: Evaluation, level: Level) -> Trace:
+def _passed(found: Evaluation, level: Level, grant_id: str | None) -> Trace:
     entry, decision = found.entry, found.decision
     tool, spec = entry.tool, entry.tool.spec
     enforcement = entry.kind.enforcement(tool)
@@ -35,7 +37,10 @@ def _passed(found: Evaluation, level: Level) -> Trace:
     for reason in decision.reasons:
         steps.append(Step("decide", True, f"{decision.verdict}: {reason.text}", reason.place))
     steps.append(Step("enforce", True, f"level {enforcement}; session level {level}"))
-    if decision.verdict == "ask":
+    asks = decision.verdict == "ask" and grant_id is None
+    if decision.verdict == "ask" and grant_id is not None:
+        steps.append(Step("approve", True, f"the grant `{grant_id}` answers for it"))
+    elif asks:
         names = ", ".join(f"`{named.name}`" for named in decision.approvals)
         who = "an operator" if decision.assurance == "operator" else "a person at any channel"
         detail = f"{who} must approve exactly this call, once" + (f" ({names})" if names else "")
@@ -45,6 +50,4 @@ def _passed(found: Evaluation, level: Level) -> Trace:
     kind = "best-effort" if spec.idempotent else "mandatory, committed before the effect"
     steps.append(Step("intent", True, kind))
     steps.append(Step("run", True, f"at most {spec.timeout:g} s; nothing was run now"))
-    return Trace(
-        tool.id.canonical, tuple(steps), "ask" if decision.verdict == "ask" else "allow", None, enforcement
-    )
+    return Trace(tool.id.canonical, tuple(steps), "ask" if asks else "allow", None, enforcement)

@@ -101,8 +101,6 @@ class Gate:
     def explain(self, request: CallRequest) -> Trace:
         """Every step that a call would pass; nothing runs and nothing is recorded."""
         level, found = self.sessions.level(request.caller.session_id), self._evaluated(request)
-        if isinstance(found, Stopped):
-            return trace_of(request, found, level)
         return trace_of(request, found, level, self.granting.covering(found, request.caller.principal))
 
     async def decide(

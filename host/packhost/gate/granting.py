@@ -93,9 +93,13 @@ class Granting:
         self._configuration = configuration
         self._evaluate = evaluate
 
-    def covering(self, evaluation: Evaluation, principal: str) -> str | None:
-        """The grant that answers for this call; `None` when a person must."""
-        if not evaluation.decision.grantable or not self._configuration().terms.always_allow:
+    def covering(self, evaluation: Evaluation | Stopped, principal: str) -> str | None:
+        """The grant that answers for this call; `None` when a person must, or nothing can."""
+        if (
+            isinstance(evaluation, Stopped)
+            or not evaluation.decision.grantable
+            or not self._configuration().terms.always_allow
+        ):
             return None
         tool, now = evaluation.entry.tool, self._now()
         rows = self._store.read(grants.for_tool, tool.id.canonical, now)
