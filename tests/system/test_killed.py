@@ -1,0 +1,264 @@
+"""A host that is killed at any instant, and a run that is ended in the middle of a real tool."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+CONFIG = """
+packhost: 1
+packs: [agent-runtime, {path: ./counting}]
+bound: [path read **, path write made/**, path write .agent-runtime/**]
+enforcement: {require: advisory}
+agent_runtime:
+  default_model: demo
+  models:
+    demo: {provider: scripted, script: SCRIPT}
+"""
+MANIFEST = """
+packhost: 1
+id: counting
+version: "1"
+title: Counting
+tools:
+  - name: add
+    description: Adds a line; twice is not the same as once.
+    kind: python
+    target: counting:add
+    permission: write
+    required_scopes: [path write made/**]
+    input_schema: {type: object, properties: {id: {type: string}}, required: [id]}
+  - name: look
+    description: Looks.
+    kind: python
+    target: counting:look
+    permission: read
+  - name: hang
+    description: Takes its time.
+    kind: python
+    target: counting:hang
+    permission: write
+    required_scopes: [path write made/**]
+"""
+SOURCE = """
+import os, time
+
+def add(context, arguments):
+    with open("made/log", "a") as log:
+        log.write(arguments["id"] + "\\n")
+    time.sleep(0.01)
+    return {"added": arguments["id"]}
+
+def look(context, arguments):
+    time.sleep(0.005)
+    return {"seen": True}
+
+def hang(context, arguments):
+    with open("made/pid", "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(60)
+"""
+TURNS = 8
+
+
+def ask(identity: str, tool: str) -> dict[str, Any]:
+    return {
+        "id": identity,
+        "name": f"counting_{tool}",
+        "arguments": {"id": identity} if tool == "add" else {},
+    }
+
+
+def script() -> list[dict[str, Any]]:
+    turns = [
+        {"tool_calls": [ask(f"t{n}r", "look"), ask(f"t{n}s", "look"), ask(f"t{n}w", "add")]}
+        for n in range(TURNS)
+    ]
+    return [*turns, {"text": "done"}]
+
+
+def settle(world: Any, replies: list[Any]) -> None:
+    """The workspace with the pack, and a model that replays these replies."""
+    world.write("counting/pack.yaml", MANIFEST)
+    world.write("counting/counting.py", SOURCE)
+    world.write("made/log", "")
+    world.write("packhost.yaml", CONFIG.replace("SCRIPT", json.dumps(replies)))
+    world.accept()
+
+
+def store(world: Any) -> sqlite3.Connection:
+    (path,) = (Path(world.env["XDG_STATE_HOME"]) / "packhost").glob("*/store.db")
+    return sqlite3.connect(path)
+
+
+def conversation(world: Any, session: str) -> list[Any]:
+    db = store(world)
+    try:
+        query = "SELECT message_json FROM session_messages WHERE session_id=? ORDER BY seq"
+        return [json.loads(row[0]) for row in db.execute(query, (session,))]
+    finally:
+        db.close()
+
+
+HOST = """
+import json, sys
+from pathlib import Path
+import anyio
+from packhost.app.host import open_host
+from packhost.gate import Caller, CallRequest
+from packhost.store.ops import executions
+from packhost.workspace.root import Root
+
+def say(**what):
+    print(json.dumps(what), flush=True)
+
+async def main():
+    async with open_host(Root(Path(sys.argv[1]))) as host:
+        say(ready=True)
+        for row in host.store.read(executions.listing, 1, direct=False):
+            if not row.ended:
+                await host.runs.resume_by_person(row.id, by="ann")
+                with host.store.watch(f"run:{row.id}") as watch:
+                    while not host.store.read(executions.get, row.id).ended:
+                        await watch.changed()
+            whole = host.store.read(executions.get, row.id)
+            say(session=row.session_id, outcome=whole.outcome)
+        session = (await anyio.to_thread.run_sync(sys.stdin.readline)).strip()
+        await host.gate.sessions.enter(session, "ann", "test")
+        arguments = {"messages": [{"role": "user", "content": "go"}], "loop": True, "background": True}
+        caller = Caller("ann", "test", session)
+        await host.gate.call(CallRequest("agent-runtime:execute-turn", arguments, caller))
+        say(started=True)
+        await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+class Process:
+    """A host in a process of its own; each line that it prints is one JSON object."""
+
+    def __init__(self, world: Any) -> None:
+        self._process = subprocess.Popen(
+            [world.command[0], "-c", HOST, str(world.root)],
+            env=world.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def heard(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        return dict(json.loads(self._process.stdout.readline()))
+
+    def start(self, session: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{session}\n")
+        self._process.stdin.flush()
+        assert self.heard() == {"started": True}
+
+    def kill(self, after: float) -> None:
+        time.sleep(after)
+        self._process.send_signal(signal.SIGKILL)
+        self._process.communicate()
+
+
+def check(world: Any, session: str, value: dict[str, Any]) -> None:
+    """Every call that the model made has its one result, and no write happened twice."""
+    assert value["outcome"] == "completed", value
+    messages = conversation(world, session)
+    asked = [
+        block["id"] for message in messages for block in message["content"] if block["type"] == "tool_call"
+    ]
+    assert len(asked) == 3 * TURNS
+    lines = Counter((world.root / "made" / "log").read_text().split())
+    for one, after in zip(messages, [*messages[1:], {"content": []}], strict=True):
+        ids = [block["id"] for block in one["content"] if block["type"] == "tool_call"]
+        if not ids:
+            continue
+        results = {block["tool_use_id"]: block for block in after["content"]}
+        assert list(results) == ids
+        for identity in ids:
+            said = results[identity]["content"]
+            if identity.endswith("w") and not results[identity]["is_error"]:
+                assert json.loads(said) == {"added": identity}
+                assert lines[identity] == 1
+            elif identity.endswith("w"):
+                assert said.partition(":")[0] in ("EFFECTS_UNKNOWN", "NOT_EXECUTED")
+                assert lines[identity] <= (1 if said.startswith("EFFECTS") else 0)
+            else:
+                assert said == '{"seen":true}'
+    (world.root / "made" / "log").write_text("")
+
+
+def rounds(world: Any, seed: int, count: int) -> None:
+    """Kill host after host, also while it resumes what the former one left, and check what comes of it."""
+    settle(world, script())
+    chance = random.Random(seed)
+    left = False
+    for number in range(count + 1):
+        process = Process(world)
+        assert process.heard() == {"ready": True}
+        if left and number < count and chance.random() < 0.3:
+            process.kill(chance.uniform(0.0, 0.1))
+            continue
+        if left:
+            ended = process.heard()
+            check(world, ended["session"], ended)
+        left = number < count
+        if left:
+            process.start(f"round-{number}")
+        process.kill(chance.uniform(0.0, 0.35) if left else 0.0)
+
+
+def test_a_run_whose_host_is_killed_at_any_instant_goes_on_and_repeats_no_write(world: Any) -> None:
+    rounds(world, 7, 8)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("seed", range(10))
+def test_a_run_survives_many_kills(world: Any, seed: int) -> None:
+    rounds(world, 1000 + seed, 20)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.anyio
+async def test_a_run_is_ended_within_100_ms_in_the_middle_of_a_tool_in_another_process(world: Any) -> None:
+    settle(world, [{"tool_calls": [ask("c1", "hang"), ask("c2", "add")]}])
+    url = world.serve_http()
+    async with Client(f"{url}/mcp") as client:
+        arguments = {"messages": [{"role": "user", "content": "go"}], "loop": True, "background": True}
+        started = await client.call_tool("agent-runtime_execute-turn", arguments)
+        run_id = started.structured_content["run_id"]
+        session = started.structured_content["session_id"]
+        file = world.root / "made" / "pid"
+        with anyio.fail_after(20):
+            while not (file.exists() and file.read_text()):
+                await anyio.sleep(0.01)
+        await anyio.to_thread.run_sync(lambda: world.run("runs", "abort", run_id, "--reason", "enough"))
+    found = world.json("runs", "events", run_id)["events"]
+    at = {event["type"]: event["ts"] for event in found}
+    assert 0 <= at["run.aborted"] - at["run.abort_requested"] < 0.1
+    pid = int(file.read_text())
+    assert pid == os.getpid() or gone(pid)
+    results = conversation(world, session)[-1]["content"]
+    assert [block["content"].partition(":")[0] for block in results] == ["EFFECTS_UNKNOWN", "NOT_EXECUTED"]
