@@ -109,7 +109,8 @@ def test_8_and_9_every_call_has_its_result_at_the_head_of_the_next_message(made:
         {"role": "user", "content": [{"type": "text", "text": "and then?"}]},
     ]
     sent = json.loads(made.body(TurnRequest("m", None, history, (), 9), stream=True))["messages"]
-    after = [m for m in sent[2:] for m in (m["content"] if isinstance(m["content"], list) else [m])]
+    inner = [one["content"] if isinstance(one["content"], list) else [one] for one in sent[2:]]
+    after = [block for blocks in inner for block in blocks]
     assert [one.get("tool_use_id", one.get("tool_call_id")) for one in after] == ["a", "b", None]
 
 
