@@ -123,6 +123,12 @@ REFUSED: dict[str, str] = {
     "a unix socket by name, outside": "socket.socket(socket.AF_UNIX).connect(outside + '/socket')",
     "a unix socket by name, inside": "socket.socket(socket.AF_UNIX).connect('out/socket')",
     "an abstract unix socket": "socket.socket(socket.AF_UNIX).connect('\\0' + abstract)",
+    "a datagram out of a pair": "pair(socket.SOCK_DGRAM).sendto(b'x', outside + '/datagrams')",
+    "a datagram out of a raw pair": "pair(socket.SOCK_RAW).sendto(b'x', outside + '/datagrams')",
+    "a pair connected to another": "pair(socket.SOCK_STREAM).connect(outside + '/socket')",
+    "a packet pair connected to another": "pair(socket.SOCK_SEQPACKET).connect(outside + '/socket')",
+    "a pair with a name": "pair(socket.SOCK_STREAM).bind('\\0x')",
+    "the host's connection led elsewhere": "socket.socket(fileno=os.dup(3)).connect(outside + '/socket')",
     "a pair of another family": "socket.socketpair(socket.AF_INET)",
     "looking a name up": "socket.getaddrinfo('localhost', 80)",
     "io_uring": "call(425, 8, ctypes.create_string_buffer(120))",
@@ -223,6 +229,8 @@ HARMLESS = (
     "a unix socket by name, outside",
     "a unix socket by name, inside",
     "an abstract unix socket",
+    "a datagram out of a pair",
+    "a datagram out of a raw pair",
     "looking a name up",
     "signal the host",
     "fork",
@@ -306,6 +314,8 @@ ALLOWED: dict[str, tuple[str, Any]] = {
 """By name, statements that must work and leave `result`, and what it must be."""
 
 HELPERS = """
+def pair(kind):
+    return socket.socketpair(socket.AF_UNIX, kind)[0]
 def _is_open(number):
     try:
         os.fstat(number)
@@ -408,9 +418,12 @@ def listen(root: Path, outside: Path) -> tuple[list[socket.socket], dict[str, An
         one.bind(name)
         one.listen()
         unix.append(one)
-    for one in (tcp, udp, *unix):
+    datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    datagrams.bind(str(outside / "datagrams"))
+    listeners = [tcp, udp, datagrams, *unix]
+    for one in listeners:
         one.setblocking(False)
-    return [tcp, udp, *unix], {
+    return listeners, {
         "tcp": tcp.getsockname()[1],
         "udp": udp.getsockname()[1],
         "abstract": abstract,

@@ -17,9 +17,10 @@ import anyio.lowlevel
 import pytest
 
 from packhost.errors import PackhostError
-from packhost.kinds import forked
+from packhost.kinds import forked, forking
 from packhost.kinds.base import Tool
 from packhost.kinds.python import PythonKind
+from packhost.kinds.setup import libraries
 from packhost.rules.scopes import Layer, parse_scope
 from packhost.sandbox import landlock
 from packhost.sandbox.level import Requirement, satisfies
@@ -398,6 +399,7 @@ sys.path.insert(0, sys.argv[1])
 import escape_attempts as e
 from pathlib import Path
 from packhost.kinds.python import PythonKind
+from packhost.kinds.setup import libraries
 from packhost.sandbox import landlock
 from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
@@ -480,6 +482,33 @@ async def test_a_trusted_process_that_ends_or_fails_is_not_used_again(
     os.kill(pid, signal.SIGKILL)
     await until(lambda: is_gone(pid))
     assert (count, (await run(confined, trusted, context))[0]) == (1, 1)
+
+
+async def test_a_trusted_process_stands_still_between_its_calls(
+    confined: PythonKind, make_tool: Any, make_context: MakeContext, root: Path
+) -> None:
+    tool = make_tool(
+        """
+        import os, threading
+        def count():
+            while True: box.append(1)
+        box = []
+        def handle(context, arguments):
+            if not box: threading.Thread(target=count, daemon=True).start()
+            while not box: pass
+            return os.getpid()
+        """
+    )
+    tool = replace(tool, pack=replace(tool.pack, trusted=True))
+    context = make_context(("path read *",))
+    pid = await run(confined, tool, context)
+
+    def state() -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    await until(lambda: state() == "T")
+    assert await run(confined, tool, context) == pid
+    await until(lambda: state() == "T")
 
 
 async def test_calls_at_once_get_processes_of_their_own(
@@ -591,3 +620,53 @@ async def test_a_level_that_was_lost_since_refuses_the_call(
     zygote._abi = 3  # as if the kernel under a restarted zygote were another
     os.kill(zygote.pid, signal.SIGKILL)
     assert (await failure(confined, tool, context)).code == "ENFORCEMENT_UNAVAILABLE"
+
+
+async def test_where_the_host_cannot_answer_file_calls_nothing_of_the_workspace_is_granted(
+    root: Path, make_tool: Any, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if landlock.detect() < landlock.SCOPES:
+        pytest.skip("this kernel does not enforce everything")
+    monkeypatch.setattr(forking, "_readable", lambda pid: False)
+    kind = PythonKind(root)
+    tool = make_tool(
+        """
+        import os
+        def attempt(use):
+            try: use()
+            except OSError: return False
+            return True
+        def handle(context, arguments):
+            uses = (lambda: open("notes.txt"), lambda: open("new.txt", "w"), lambda: os.listdir("."),
+                    lambda: os.chmod("notes.txt", 0o600), lambda: os.truncate("notes.txt", 0),
+                    lambda: os.unlink("notes.txt"))
+            return [list(map(attempt, uses)), context.files.read("notes.txt").decode()]
+        """
+    )
+    try:
+        assert kind.enforcement(tool) == "kernel"
+        assert await run(kind, tool, make_context(("path read *", "path write *"))) == [
+            [False] * 6,
+            "some notes",
+        ]
+    finally:
+        await kind.close()
+
+
+@pytest.mark.parametrize("where", ["root", "inside", "beside"])
+def test_the_import_path_does_not_open_the_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    root = tmp_path / "work"
+    paths = {"root": root, "inside": root / "src", "beside": tmp_path / "other"}
+    for path in paths.values():
+        path.mkdir(exist_ok=True)
+    monkeypatch.setattr(
+        sys, "path", [*sys.path, str(paths[where]), str(tmp_path), os.path.expanduser("~"), "/"]
+    )
+    found = libraries(root)
+    assert [path for path in found if path.startswith(str(tmp_path))] == (
+        [str(paths[where])] if where == "beside" else []
+    )
+    assert not {"/", os.path.expanduser("~")} & set(found)
+    assert os.path.dirname(os.__file__).startswith(found)

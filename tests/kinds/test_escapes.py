@@ -138,7 +138,7 @@ def test_the_attempts_left_no_trace(made: tuple[Who, dict[str, Any]]) -> None:
         "level": who.level,
         "victim killed": False,
         "heard": [],
-        "outside": ["secret", "socket"],
+        "outside": ["datagrams", "secret", "socket"],
         "secret": attempts.SECRET,
         "secret's state": [True] * 4,
         "source": "main",
@@ -156,4 +156,4 @@ def test_the_same_attempt_goes_through_where_nothing_is_enforced(
 
 def test_every_listener_hears_what_is_not_refused(unconfined: dict[str, Any]) -> None:
     assert unconfined["left"]["level"] == "advisory"
-    assert len(unconfined["left"]["heard"]) == 5
+    assert len(unconfined["left"]["heard"]) == 6

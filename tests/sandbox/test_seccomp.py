@@ -112,6 +112,11 @@ def test_a_call_is_refused_on_every_machine(machine: str, supervised: bool, name
     [
         ("socketpair", (socket.AF_UNIX, 1, 0), True),
         ("socketpair", (socket.AF_INET, 1, 0), False),
+        ("socketpair", (socket.AF_UNIX, 1 | socket.SOCK_CLOEXEC, 0), True),
+        ("socketpair", (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0), True),
+        ("socketpair", (socket.AF_UNIX, socket.SOCK_DGRAM, 0), False),
+        ("socketpair", (socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 0), False),
+        ("socketpair", (socket.AF_UNIX, socket.SOCK_RAW, 0), False),
         ("clone", (0x3D0F00,), True),
         ("clone", (17,), False),
         ("clone", (0x3D0F00 | 0x40000000,), False),

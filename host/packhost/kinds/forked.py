@@ -162,14 +162,18 @@ class ForkedCalls:
         kept = self._idle.get(key, [])
         while kept:
             process = kept.pop()
-            if process.fork.alive():
+            if process.fork.runs():
+                process.fork.hold(False)
                 return process
-            process.close()
+            self._close_when_gone(process)
         return None
 
     def _keep(self, key: Hashable, process: _Process) -> bool:
         if sum(map(len, self._idle.values())) >= MAX_IDLE:
             return False
+        if not process.fork.runs():
+            return False
+        process.fork.hold(True)
         self._idle.setdefault(key, []).append(process)
         return True
 

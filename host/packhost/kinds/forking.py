@@ -5,17 +5,18 @@ from __future__ import annotations
 import array
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
 
-from packhost.kinds.frames import STATUS
+from packhost.kinds.frames import ALONE, STATUS, SUPERVISED
 from packhost.kinds.setup import libraries
 from packhost.kinds.worker import import_paths
 from packhost.sandbox.probe import Proof
@@ -102,7 +103,7 @@ class Zygote:
         self._control.settimeout(_PATIENCE)
         proof = Proof(**json.loads(self._control.recv(_PROOF_LENGTH)))
         self._control.setblocking(False)
-        return proof
+        return proof if _readable(self.pid) else replace(proof, supervised=False)
 
     def fork(self) -> Fork:
         """A new process, still waiting to be told what it is.
@@ -139,7 +140,8 @@ class Zygote:
         output, their_output = os.pipe()
         try:
             given = array.array("i", (their_connection.fileno(), their_output, their_status.fileno()))
-            self._control.sendmsg([b"f"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, given)])
+            wanted = SUPERVISED if self._proof is not None and self._proof.supervised else ALONE
+            self._control.sendmsg([wanted], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, given)])
         except BaseException:
             os.close(output)
             connection.close()
@@ -175,6 +177,15 @@ class Zygote:
         self._forget()
 
 
+def _readable(pid: int | None) -> bool:
+    """Whether the host may read a process that is its own: without that no file call can be answered."""
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
 @dataclass(slots=True, eq=False)
 class Fork:
     """One forked process: a socket to it, what it prints, and what the zygote tells of it."""
@@ -196,8 +207,12 @@ class Fork:
                 self.kill()
                 await self._hear()
 
+    def runs(self) -> bool:
+        """Whether it has not ended, even if the zygote has not told yet."""
+        return self.alive() and not (self.descriptor >= 0 and select.select([self.descriptor], [], [], 0)[0])
+
     def alive(self) -> bool:
-        """Whether it still waits for something to do."""
+        """Whether the zygote has not told that all of it is gone."""
         while not self.ended and self._take():
             pass
         return not self.ended
@@ -216,6 +231,11 @@ class Fork:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
         return True
+
+    def hold(self, held: bool) -> None:
+        """Stop it, threads and all, or let it go on."""
+        with suppress(OSError):
+            signal.pidfd_send_signal(self.descriptor, signal.SIGSTOP if held else signal.SIGCONT)
 
     async def _hear(self) -> None:
         if not self._take():

@@ -16,6 +16,8 @@ FRAME_LIMIT = 16 * 1024 * 1024
 PART = 4 * 1024 * 1024
 """Bytes of a file that travel in one frame."""
 HEADER = 4
+SUPERVISED, ALONE = b"s", b"a"
+"""What the zygote is asked for: a process whose file calls the host answers, or one that has none."""
 STATUS = struct.Struct("=i")
 """What the zygote tells of a process: first its number, at last how it ended."""
 

@@ -16,10 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import packhost
 from packhost.errors import PackhostError
 from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
-from packhost.kinds.worker import folder_of, import_paths
+from packhost.kinds.worker import folder_of
 from packhost.rules.scopes import EnvScope, ExecScope, Layer, PathScope, env_use, exec_use, path_use
 from packhost.sandbox.programs import closure
 
@@ -32,16 +33,26 @@ _FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo", "/etc/mim
 def libraries(root: Path) -> tuple[str, ...]:
     """The interpreter, what is installed for it and what it loads: to be read, in every process.
 
-    A folder that holds the workspace or a person's home is left out, whoever put it on the import path.
+    Folders on the import path that lie in the workspace are left out, unless they are the interpreter's own
+    environment, and so are those that hold the workspace or a person's home, whoever put them there.
     """
-    known = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    known |= {path for path in (*sys.path, *import_paths(root)) if os.path.isabs(path)}
-    known.add(os.path.join(sys.base_prefix, "lib"))
-    kept = (root.resolve(), Path.home().resolve())
-    found = {
-        path for path in map(os.path.realpath, known) if not any(one.is_relative_to(path) for one in kept)
-    }
-    return (*sorted(found), *_SHARED, *_FILES)
+    home, kept = os.path.realpath(os.path.expanduser("~")), os.path.realpath(root)
+    own = [os.path.realpath(path) for path in (sys.prefix, sys.base_prefix)]
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths |= {os.path.join(sys.base_prefix, "lib"), *(path for path in sys.path if os.path.isabs(path))}
+    found = {os.path.dirname(os.path.realpath(packhost.__file__)), *_SHARED, *_FILES}
+    for path in map(os.path.realpath, paths):
+        inside = _within(path, kept) and not any(_within(path, one) for one in own)
+        if not inside and not any(_within(one, path) for one in (kept, home)):
+            found.add(path)
+    existing = {os.path.realpath(path) for path in found if os.path.exists(path)}
+    return tuple(
+        path for path in sorted(existing) if not any(_within(path, one) for one in existing - {path})
+    )
+
+
+def _within(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def setup_of(
@@ -82,7 +93,7 @@ def _programs(tool: Tool, layers: Sequence[Layer]) -> tuple[list[str], list[str]
     for scope in tool.scopes:
         if isinstance(scope, ExecScope) and exec_use(scope.program, layers) is None:
             found = shutil.which(scope.program)
-            if found is not None:
+            if found is not None and os.path.isabs(found):
                 folders[os.path.dirname(found)] = None
                 files |= dict.fromkeys(closure(found))
     return list(files), list(folders)

@@ -41,7 +41,7 @@ import zlib
 from contextlib import suppress
 
 from packhost.kinds.confined import run_confined
-from packhost.kinds.frames import STATUS
+from packhost.kinds.frames import STATUS, SUPERVISED
 from packhost.sandbox import capabilities
 from packhost.sandbox.confine import make_ready
 from packhost.sandbox.probe import Proof, prove
@@ -84,6 +84,7 @@ class _Zygote:
     def __init__(self, control: socket.socket, proof: Proof) -> None:
         self._control = control
         self._proof = proof
+        self._alone = dataclasses.replace(proof, supervised=False)
         self._children: dict[int, _Child] = {}
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -119,7 +120,7 @@ class _Zygote:
         connection, output, told = descriptors
         pid = os.fork()
         if pid == 0:
-            _become(connection, output, self._proof)
+            _become(connection, output, self._proof if data == SUPERVISED else self._alone)
         os.close(connection)
         os.close(output)
         child = _Child(pid, os.pidfd_open(pid), socket.socket(fileno=told))
@@ -205,7 +206,8 @@ def main(descriptor: int, parent: int, libraries: typing.Sequence[str], abi: int
     proof = prove(libraries, abi)
     control.send(json.dumps(dataclasses.asdict(proof)).encode())
     if proof.level != "advisory":
-        make_ready(proof.abi, supervised=proof.supervised)
+        for supervised in (False, True):
+            make_ready(proof.abi, supervised=supervised)
     gc.collect()
     gc.freeze()
     zygote = _Zygote(control, proof)

@@ -41,6 +41,8 @@ _NEW_NAMESPACES: Final = 0x7E020000
 _PR_SET_PDEATHSIG: Final = 1
 _NOBODY: Final = 0x7FAC4057
 """Stands for a process's number until it is known; no process has one so high."""
+_NOT_CONNECTED: Final = 0b1010
+"""Set in the types of sockets that could still send to somebody else: datagrams, also in their raw form."""
 _SET_MODE_FILTER: Final = 1
 _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
@@ -78,7 +80,8 @@ _REFUSED: Final = (
     "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "swapoff",
     "sethostname", "setdomainname", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "acct",
     "quotactl", "quotactl_fd", "syslog", "vhangup", "iopl", "ioperm", "modify_ldt", "personality",
-    "nfsservctl", "lookup_dcookie", "remap_file_pages", "uselib",
+    "nfsservctl", "lookup_dcookie", "remap_file_pages", "uselib", "connect", "bind", "listen", "accept",
+    "accept4",
 )  # fmt: skip
 _IOCTLS: Final = (
     0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x800C6613,  # a file's own flags
@@ -137,7 +140,10 @@ def _rules(wanted: Filter) -> dict[str, list[Instruction]]:
             rules["truncate"] = rules["creat"] = [_give(EPERM)]
             rules |= {"open": _without(1, os.O_TRUNC), "openat": _without(2, os.O_TRUNC)}
     rules["socket"] = [_give(EACCES)]
-    rules["socketpair"] = [_load(0), (_EQUAL, 1, 0, socket.AF_UNIX), _give(EACCES), _give(ALLOW)]
+    rules["socketpair"] = [
+        *(_load(0), (_EQUAL, 1, 0, socket.AF_UNIX), _give(EACCES)),
+        *(_load(1), (_ANY_BIT, 0, 1, _NOT_CONNECTED), _give(EACCES), _give(ALLOW)),
+    ]
     rules["ioctl"] = _none_of(1, _IOCTLS)
     rules["fcntl"] = _none_of(1, _FCNTLS)
     rules["prctl"] = _none_of(0, (_PR_SET_PDEATHSIG,))

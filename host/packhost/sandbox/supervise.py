@@ -65,6 +65,7 @@ class Supervisor:
         self._listener = listener
         self._root = root
         self._libraries = tuple(f"{path.rstrip('/')}/" for path in libraries)
+        self._some_inside = any(path.startswith(f"{root}/") for path in self._libraries)
         self._files = files
         self._names = names(os.uname().machine)
         self._calls: Mapping[str, Callable[[_Notice], int | None]] = {
@@ -196,10 +197,18 @@ class Supervisor:
                 path == os.devnull
             )  # nothing else is granted for writing, so this may be left to Landlock
         else:
-            passed = not inside or f"{path}/".startswith(self._libraries)
+            passed = not inside or self._is_library(path)
         if passed:
             raise _PassedOn
         return self._files.open(self._inside(path), flags, mode)
+
+    def _is_library(self, path: str) -> bool:
+        """Whether a path in the workspace belongs to the interpreter, by itself or by where it leads."""
+        if not self._some_inside:
+            return False
+        return f"{path}/".startswith(self._libraries) or f"{os.path.realpath(path)}/".startswith(
+            self._libraries
+        )
 
     def _creat(self, notice: _Notice) -> int:
         path = self._path(notice, _AT_FDCWD, 0)

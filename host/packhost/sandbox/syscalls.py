@@ -17,9 +17,12 @@ AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMN: Final = {"x86_64": 0, "aarch64": 1}
 
 _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
+    "accept": (43, 202),
+    "accept4": (288, 242),
     "acct": (163, 89),
     "add_key": (248, 217),
     "adjtimex": (159, 171),
+    "bind": (49, 200),
     "bpf": (321, 280),
     "chmod": (90, None),
     "chown": (92, None),
@@ -28,6 +31,7 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "clock_settime": (227, 112),
     "clone": (56, 220),
     "clone3": (435, 435),
+    "connect": (42, 203),
     "creat": (85, None),
     "delete_module": (176, 106),
     "execve": (59, 221),
@@ -75,6 +79,7 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "lgetxattr": (192, 9),
     "link": (86, None),
     "linkat": (265, 37),
+    "listen": (50, 201),
     "listmount": (458, 458),
     "listxattr": (194, 11),
     "listxattrat": (465, 465),
