@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from packhost.cli.checks import sqlite_check
+from packhost.sandbox import landlock
 
 
 def states(ran: Any) -> dict[str, str]:
@@ -95,3 +96,10 @@ def test_a_connected_client_is_found(workspace: Path, packhost: Callable[..., An
 )
 def test_a_sqlite_with_the_reset_bug_is_noted(version: tuple[int, int, int], state: str) -> None:
     assert sqlite_check(version).state == state
+
+
+def test_the_level_for_packs_from_elsewhere_is_proved_and_said(packhost):
+    texts = {check["check"]: check["text"] for check in packhost("doctor", "--json").json["checks"]}
+    level = texts["enforcement"].partition(":")[0]
+    assert level in ("kernel", "partial", "advisory")
+    assert (level == "kernel") is (landlock.detect() >= landlock.SCOPES)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from packhost.clients import claude_code, cursor
-from packhost.sandbox import landlock
+from packhost.kinds.forking import Zygote
 from packhost.sandbox.openat2 import Openat2, best_opener
 from packhost.store.lock import HostLock
 from packhost.workspace.root import Root
@@ -66,13 +66,22 @@ def machine() -> Iterator[Check]:
         yield Check("openat2", "ok", "available: paths are resolved by the kernel, below the root")
     else:
         yield Check("openat2", "note", "not available: paths are walked a component at a time")
-    abi = landlock.detect()
-    if abi:
-        yield Check("landlock", "ok", f"ABI {abi} available")
-    else:
-        yield Check(
-            "landlock", "note", "not available: packs from elsewhere can only run at the level `advisory`"
-        )
+    yield enforcement()
+
+
+def enforcement() -> Check:
+    """At which level packs from elsewhere run here, proved by trying."""
+    if sys.platform != "linux":
+        return Check("enforcement", "note", "advisory: this system offers nothing to confine a process by")
+    zygote = Zygote(Path.cwd())
+    try:
+        proof = zygote.proof
+    finally:
+        zygote.close()
+    text = f"{proof.level}: {proof.detail}"
+    if not proof.supervised and proof.level != "advisory":
+        text += "; plain `open` in the workspace is refused, `context.files` works"
+    return Check("enforcement", "ok" if proof.level == "kernel" else "note", text)
 
 
 def state_folder(root: Root) -> Iterator[Check]:

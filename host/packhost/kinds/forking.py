@@ -209,7 +209,12 @@ class Fork:
 
     def runs(self) -> bool:
         """Whether it has not ended, even if the zygote has not told yet."""
-        return self.alive() and not (self.descriptor >= 0 and select.select([self.descriptor], [], [], 0)[0])
+        if not self.alive():
+            return False
+        watched = select.poll()
+        if self.descriptor >= 0:
+            watched.register(self.descriptor, select.POLLIN)
+        return not watched.poll(0)
 
     def alive(self) -> bool:
         """Whether the zygote has not told that all of it is gone."""

@@ -29,6 +29,7 @@ from packhost.kinds.targets import form_problems
 from packhost.kinds.worker import run_in_process
 from packhost.manifest.model import ToolSpec
 from packhost.sandbox.level import Enforcement
+from packhost.sandbox.probe import Proof
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,11 @@ class PythonKind:
         if tool.pack.shipped:
             return "host"
         return "advisory" if self._zygote is None else self._zygote.proof.level
+
+    @property
+    def proof(self) -> Proof | None:
+        """What was proved for packs from elsewhere, with the reason; `None` where there is nothing to try."""
+        return None if self._zygote is None else self._zygote.proof
 
     def warm(self) -> None:
         """Start proving what can be enforced, without waiting for it."""
