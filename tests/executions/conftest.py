@@ -272,6 +272,12 @@ class Building:
 
 
 @pytest.fixture
+def building_type() -> type[Building]:
+    """Makes a workspace without a host, for a test that has many."""
+    return Building
+
+
+@pytest.fixture
 async def building(tmp_path: Path) -> AsyncIterator[Building]:
     """A workspace without a host."""
     root = tmp_path / "work"
