@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from packhost.cli import checks
 from packhost.cli.checks import Check
+from packhost.cli.holds import what_holds
 from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
@@ -29,17 +31,34 @@ _MARKS = {"ok": ("✓", "green"), "note": ("·", "yellow"), "broken": ("✗", "r
 @json_option
 @click.pass_context
 def command(ctx: click.Context, workspace: Path | None, as_json: bool) -> None:
-    """Check this installation and workspace; the exit code is 1 when something is broken."""
+    """Check this installation and workspace; the exit code is 1 when something is broken.
+
+    Below the checks stands what of packhost's promises holds here; docs/threat-model.md explains each.
+    """
     found = list(_examine(workspace))
-    broken = [check for check in found if check.state == "broken"]
+    holds = list(_promises(workspace))
+    broken = [check for check in (*found, *holds) if check.state == "broken"]
     if as_json:
-        print_json({"ok": not broken, "checks": [check.as_json() for check in found]})
+        checked = [check.as_json() for check in found]
+        print_json({"ok": not broken, "checks": checked, "holds": [check.as_json() for check in holds]})
     else:
-        width = max(len(check.name) for check in found)
-        for check in found:
-            mark, colour = _MARKS[check.state]
-            click.echo(f"{click.style(mark, fg=colour)} {check.name.ljust(width)}  {visible(check.text)}")
+        _tell(found)
+        if holds:
+            click.echo("\nWhat holds here:")
+            _tell(holds)
     ctx.exit(FAILED if broken else OK)
+
+
+def _tell(found: Sequence[Check]) -> None:
+    width = max(len(check.name) for check in found)
+    for check in found:
+        mark, colour = _MARKS[check.state]
+        click.echo(f"{click.style(mark, fg=colour)} {check.name.ljust(width)}  {visible(check.text)}")
+
+
+def _promises(workspace: Path | None) -> Iterator[Check]:
+    with suppress(PackhostError), Root(find_root(workspace or Path.cwd())) as root:
+        yield from what_holds(root.path, root.state)
 
 
 def _examine(workspace: Path | None) -> Iterator[Check]:
