@@ -106,7 +106,7 @@ def disk_check(state: Path, mounts: str) -> Check:
         return Check(
             "the record",
             "note",
-            f"lies on `{kind}`, where locks and commits are not to be relied on: set XDG_STATE_HOME elsewhere",
+            f"lies on `{kind}`: locks and commits are not to be relied on there, set XDG_STATE_HOME",
         )
     return Check(
         "the record", "ok", f"lies on a local disk{f' ({kind})' if kind else ''}, one writer, committed"
