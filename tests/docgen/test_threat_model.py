@@ -26,7 +26,7 @@ def claims() -> list[str]:
     return [row for row in rows if not row.startswith(("| What holds", "| ---"))]
 
 
-def tests_in(file: Path) -> set[str]:
+def known_in(file: Path) -> set[str]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
@@ -37,7 +37,7 @@ def test_a_claim_names_tests_that_exist(claim: str) -> None:
     named = NAMED.findall(claim)
     assert named
     for file, test in named:
-        assert test in tests_in(ROOT / file)
+        assert test in known_in(ROOT / file)
 
 
 @pytest.mark.parametrize("title", SITUATIONS)
