@@ -23,6 +23,7 @@ from packhost.kinds.context import (
     ToolOutcome,
 )
 from packhost.kinds.files import Files, FileStat, Walk
+from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessage, RunRecord, TraceWriter
 from packhost.kinds.reply import FetchReply
 
 __all__ = [
@@ -40,8 +41,12 @@ __all__ = [
     "NotFound",
     "OfferedTool",
     "PackhostError",
+    "RecordedApproval",
+    "RecordedEvent",
+    "RecordedMessage",
     "RunDriver",
     "RunHandle",
+    "RunRecord",
     "RunResult",
     "RunStopped",
     "RunView",
@@ -50,6 +55,7 @@ __all__ = [
     "Tool",
     "ToolFailed",
     "ToolOutcome",
+    "TraceWriter",
     "Walk",
     "hookimpl",
 ]

@@ -14,6 +14,7 @@ import pluggy
 from packhost.errors import ConfigInvalid
 from packhost.kinds.base import Kind
 from packhost.kinds.context import RunDriver
+from packhost.kinds.record import TraceWriter
 from packhost.names import nearest
 from packhost.workspace.secrets import SecretSource
 
@@ -36,6 +37,11 @@ class HookSpecs:
     def packhost_run_drivers(self) -> Sequence[RunDriver]:
         """Provide drivers of runs: what carries a run from its request to its outcome."""
         return ()
+
+    @hookspec
+    def packhost_trace_writers(self) -> Mapping[str, TraceWriter]:
+        """Provide what writes a run as a trace, by the name of the run's driver."""
+        return {}
 
     @hookspec
     def packhost_secret_sources(self) -> Mapping[str, SecretSource]:

@@ -30,6 +30,7 @@ from packhost.gate.gate import Gate
 from packhost.gate.operators import Operators
 from packhost.kinds.context import ApprovalService, RunDriver, RunService, SessionService
 from packhost.kinds.python import PythonKind
+from packhost.kinds.record import TraceWriter
 from packhost.names import new_id
 from packhost.packs.discover import EntryPoints
 from packhost.server.host import Consent, HostStatus
@@ -111,6 +112,7 @@ class Host:
         self._python = PythonKind(root.path)
         self._ready_for = -1
         self._drivers: dict[str, RunDriver] = {}
+        self._writers: dict[str, TraceWriter] = {}
         self._configuration = self._configure()
         self.gate = Gate(
             store=self.store,
@@ -131,7 +133,14 @@ class Host:
         )
         self.services = Services(self.runs, self.gate.sessions, self.gate.approvals)
         self.parts = Parts(
-            self.workspace, self.store, self.gate, self.runs, self.configuration, self.changed, self.principal
+            self.workspace,
+            self.store,
+            self.gate,
+            self.runs,
+            self.configuration,
+            self.changed,
+            self.principal,
+            self._writers,
         )
         self.control = LocalControl(self.parts)
         self._server: GovernedServer | None = None
@@ -140,6 +149,7 @@ class Host:
         """One generation of the configuration, from the workspace as it stands."""
         configuration, provided = configure(self.workspace, self._installed, [self._python])
         self._drivers.update(provided.run_drivers)
+        self._writers.update(provided.trace_writers)
         return configuration
 
     def configuration(self) -> Configuration:

@@ -11,11 +11,13 @@ import anyio
 import click
 
 from packhost.cli.asking import LOOK_EVERY, answer_nested
+from packhost.cli.evidence import show_evidence
 from packhost.cli.host import request, with_control
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import moment, pretty, print_facts, print_json, print_table
 from packhost.cli.terminal import person_at_hand, refuse_agents
 from packhost.control.base import Control
+from packhost.errors import NotFound
 from packhost.gate.display import visible
 
 _GOING_ON = ("queued", "running")
@@ -55,7 +57,7 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
 @workspace_option
 @json_option
 def show(id: str, workspace: Path | None, as_json: bool) -> None:
-    """Show run ID with its calls, approvals and result."""
+    """Show run ID with its calls, approvals and result, and what its record proves."""
     found = request(workspace, "runs.show", id=id)
     if as_json:
         print_json(found)
@@ -74,6 +76,8 @@ def show(id: str, workspace: Path | None, as_json: bool) -> None:
             for call in found["calls"]
         ]
         print_table(("STEP", "TOOL", "STATUS", "CODE", "APPROVAL"), rows, empty="")
+    if found["evidence"] is not None:
+        show_evidence(found["evidence"])
 
 
 def _facts(run: dict[str, Any]) -> list[tuple[str, object]]:
@@ -90,6 +94,31 @@ def _facts(run: dict[str, Any]) -> list[tuple[str, object]]:
         ("Started", moment(run["created_at"])),
         ("Ended", moment(run["ended_at"])),
     ]
+
+
+@command.command("export", epilog=examples("packhost runs export run_01k… --out run.json"))
+@click.argument("id")
+@click.option("--node", default="", help="Of a workflow: the node whose turns are meant.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it into this file."
+)
+@workspace_option
+@json_option
+def export(id: str, node: str, out: Path | None, workspace: Path | None, as_json: bool) -> None:
+    """Print run ID as a trace, which `packhost trace check` holds to the rules."""
+    trace = request(workspace, "runs.trace", id=id, node=node)
+    if out is None:
+        print_json(trace)
+        return
+    try:
+        out.write_text(json.dumps(trace, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        said = (error.strerror or "it failed").lower()
+        raise NotFound(f"`{out}` cannot be written: {said}", hint="name another file") from None
+    if as_json:
+        print_json({"file": str(out), "messages": len(trace["messages"])})
+    else:
+        click.echo(f"wrote {out}")
 
 
 @command.command("events", epilog=examples("packhost runs events run_01k… --after 120 --json"))

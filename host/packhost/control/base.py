@@ -7,13 +7,14 @@ from any other process of the same user.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from packhost.errors import InvalidInput
 from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
 from packhost.gate.gate import Gate
+from packhost.kinds.record import TraceWriter
 from packhost.store.base import Store
 from packhost.workspace.workspace import Workspace
 
@@ -38,6 +39,8 @@ class Parts:
     """Called after an acceptance: reloads and tells the clients."""
     principal: str
     """The operating system's user: whom a person at the command line acts as."""
+    trace_writers: Mapping[str, TraceWriter] = field(default_factory=dict)
+    """What writes a run as a trace, by the name of its driver."""
 
 
 Operation = Callable[[Parts, Mapping[str, Any]], Awaitable[Any]]

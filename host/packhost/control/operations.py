@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packhost.control import consent, grants, history, operator, people, records, tools
+from packhost.control import consent, evidence, grants, history, operator, people, records, tools
 from packhost.control.base import Operation, Parts
 from packhost.errors import NotFound
 from packhost.names import nearest
@@ -37,6 +37,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "runs.list": records.runs_list,
     "runs.show": records.runs_show,
     "runs.events": records.runs_events,
+    "runs.trace": evidence.runs_trace,
     "runs.pause": records.runs_pause,
     "runs.resume": records.runs_resume,
     "runs.abort": records.runs_abort,

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from packhost.control.base import Parts, text, whole
+from packhost.control.evidence import evidence_of
 from packhost.control.people import approval_json
 from packhost.errors import InvalidInput
 from packhost.journal import Record
@@ -31,7 +32,7 @@ async def runs_list(parts: Parts, params: Mapping[str, Any]) -> Any:
 
 
 async def runs_show(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """One run: its request, state of affairs, calls, approvals and result."""
+    """One run: its request, state of affairs, calls, approvals, result, and what its record proves."""
     row = parts.store.read(executions.get, text(params, "id"))
     made = parts.store.read(calls.of_execution, row.id)
     asked = [each for each in parts.store.read(approvals.listing, None, PAGE) if each.run_id == row.id]
@@ -41,6 +42,7 @@ async def runs_show(parts: Parts, params: Mapping[str, Any]) -> Any:
         "result": json.loads(row.result_json) if row.result_json else None,
         "calls": [_call_json(call) for call in made],
         "approvals": [approval_json(each) for each in asked],
+        "evidence": evidence_of(parts, row),
     }
 
 

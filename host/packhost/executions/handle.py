@@ -96,8 +96,8 @@ class Handle:
         """The listed tools that match, by canonical or wire name; `None`: all but the driver's own pack's."""
         listed = self._gate.listed(self._caller()).tools
         if patterns is None:
-            return tuple(_offer(tool) for tool in listed if tool.id.pack != self._pack)
-        return tuple(_offer(tool) for tool in listed if _matches(tool, patterns))
+            return tuple(offer(tool) for tool in listed if tool.id.pack != self._pack)
+        return tuple(offer(tool) for tool in listed if _matches(tool, patterns))
 
     def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Connection:
         """A connection to a base URL with the key that the accepted configuration names beside it.
@@ -113,16 +113,21 @@ class Handle:
         key = None if secret is None else (lambda: resolve(secret))
         return HostConnection(base_url, key, header, scheme)
 
-    async def checkpoint(self) -> None:
-        """Write the state down if it changed; raises `RunStopped` when the run is to pause or end."""
-        text = self.state_json
-        if text == self._saved:
+    async def checkpoint(self, *, lazily: bool = False) -> None:
+        """Write the state down if it changed; raises `RunStopped` when the run is to pause or end.
+
+        `lazily` it is not waited for: it is there no later than what is written after it.
+        """
+        text, epoch = self.state_json, self._active.epoch
+        if text == self._saved or lazily:
             pause, abort = self._store.read(ops.wishes, self.run_id)
+            if text != self._saved:
+                waiting = self._store.post(ops.save, self.run_id, self._owner, epoch, text)
+                if waiting is not None:
+                    await waiting
         else:
-            pause, abort = await self._store.write(
-                ops.save, self.run_id, self._owner, self._active.epoch, text
-            )
-            self._saved = text
+            pause, abort = await self._store.write(ops.save, self.run_id, self._owner, epoch, text)
+        self._saved = text
         if abort or self._active.aborting:
             self._active.aborting = True
             raise RunStopped("aborted")
@@ -253,9 +258,9 @@ class Branch:
         """A connection of the run."""
         return self._whole.connect(base_url, secret=secret, header=header, scheme=scheme)
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, *, lazily: bool = False) -> None:
         """The run's safe point."""
-        await self._whole.checkpoint()
+        await self._whole.checkpoint(lazily=lazily)
 
     async def sleep(self, seconds: float) -> None:
         """Wait at the run's safe point."""
@@ -315,7 +320,8 @@ def remembered(row: CallRow) -> ToolOutcome:
     return ToolOutcome(False, text, code="EFFECTS_UNKNOWN", call_id=row.id)
 
 
-def _offer(tool: Tool) -> OfferedTool:
+def offer(tool: Tool) -> OfferedTool:
+    """A tool as a model may be offered it: its hidden parameters are left out."""
     spec = tool.spec
     return OfferedTool(
         name=tool.id.wire,

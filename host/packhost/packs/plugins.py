@@ -12,6 +12,7 @@ from packhost.errors import PackhostError
 from packhost.hookspecs import build_plugins
 from packhost.kinds.base import Kind
 from packhost.kinds.context import RunDriver
+from packhost.kinds.record import TraceWriter
 from packhost.manifest.problems import Problem, problem_of
 from packhost.packs.discover import FoundPack
 from packhost.workspace.secrets import SecretSource
@@ -25,6 +26,7 @@ class Provided:
 
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     run_drivers: Mapping[str, RunDriver] = field(default_factory=dict)
+    trace_writers: Mapping[str, TraceWriter] = field(default_factory=dict)
     secret_sources: Mapping[str, SecretSource] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
@@ -37,6 +39,7 @@ def load_plugins(found: Iterable[FoundPack], own_kinds: Sequence[Kind] = ()) -> 
     problems: list[Problem] = []
     kinds: dict[str, Kind] = {kind.name: kind for kind in own_kinds}
     drivers: dict[str, RunDriver] = {}
+    writers: dict[str, TraceWriter] = {}
     sources: dict[str, SecretSource] = {}
     for pack in found:
         if not pack.contributes:
@@ -47,6 +50,8 @@ def load_plugins(found: Iterable[FoundPack], own_kinds: Sequence[Kind] = ()) -> 
             _add(kinds, {kind.name: kind for one in hook.packhost_kinds() for kind in one}, name, problems)
             given = {driver.name: driver for one in hook.packhost_run_drivers() for driver in one}
             _add(drivers, given, name, problems)
+            for one in hook.packhost_trace_writers():
+                _add(writers, one, name, problems)
             for one in hook.packhost_secret_sources():
                 _add(sources, one, name, problems)
         except PackhostError as error:
@@ -54,7 +59,7 @@ def load_plugins(found: Iterable[FoundPack], own_kinds: Sequence[Kind] = ()) -> 
         except (Exception, SystemExit) as error:  # a pack's own code: whatever it raises, the others go on
             message = f"the hooks of the pack `{name}` failed: {type(error).__name__}: {_line(error)}"
             problems.append(Problem("CONFIG_INVALID", message, "report it to the pack's author", pack=name))
-    return Provided(kinds, drivers, sources, tuple(problems))
+    return Provided(kinds, drivers, writers, sources, tuple(problems))
 
 
 def _imported(pack: FoundPack) -> ModuleType:

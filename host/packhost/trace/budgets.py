@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 
 from packhost.trace.correlation import LIMIT
 from packhost.trace.findings import Findings
@@ -37,12 +37,10 @@ def _reply_limits(reply: Reply, limits: object, findings: Findings) -> None:
         if most is not None and amount > most:
             findings.add(code, reply.path, f"{amount} where {most:g} are allowed", turn=reply.turn)
     most = budget(limits, "argument_bytes")
-    for call in reply.calls if most is not None else ():
-        amount = _argument_bytes(call)
-        if most is not None and amount > most:
-            detail = f"{amount} bytes where {most:g} are allowed"
-            found = {"turn": call.turn, "block": call.block, "id": call.id}
-            findings.add("LIMIT_ARGUMENT_BYTES", call.path, detail, **found)
+    amount = sum(map(_argument_bytes, reply.calls)) if most is not None else 0
+    if most is not None and amount > most:
+        detail = f"{amount} bytes where {most:g} are allowed"
+        findings.add("LIMIT_ARGUMENT_BYTES", reply.path, detail, turn=reply.turn)
 
 
 def _argument_bytes(call: Call) -> int:
@@ -124,7 +122,8 @@ def _clock(trace: Trace, findings: Findings) -> None:
         at = event.number("at")
         if at is None or most is None:
             continue
-        worked += at - last if last is not None and waits_for is None else 0.0
+        idle = last is None or waits_for is not None or event.type == "interrupt"
+        worked += 0.0 if idle else at - (last or 0.0)
         last = at
         waits_for = None if event.type == waits_for else _IDLE.get(event.type, waits_for)
         if worked > most:
@@ -149,10 +148,10 @@ def _count(trace: Trace, kind: str, code: str, most: float | None, findings: Fin
 
 
 def _admission(trace: Trace, findings: Findings) -> None:
-    refused = _refused(
-        trace.events or (), lambda event: event.text("code") == LIMIT and event.raw.get("batch")
-    )
-    refused |= {id for id, one in trace.answers.items() if one.is_error and one.text.startswith(LIMIT)}
+    if trace.events is not None:
+        refused = set(_refused_batches(trace.events))
+    else:
+        refused = {id for id, one in trace.answers.items() if one.is_error and one.text.startswith(LIMIT)}
     for reply in trace.replies:
         ids = {call.id for call in _named(reply.calls)}
         if ids & refused and ids & trace.dispatched - refused:
@@ -160,7 +159,9 @@ def _admission(trace: Trace, findings: Findings) -> None:
             findings.add("BATCH_PARTIAL_ADMISSION", reply.path, detail, turn=reply.turn)
 
 
-def _refused(events: Iterable[Event], counts: Callable[[Event], object]) -> set[str]:
-    return {
-        id for one in events if one.type == "refused" and counts(one) and (id := one.text("id")) is not None
-    }
+def _refused_batches(events: Iterable[Event]) -> Iterator[str]:
+    """Calls whose whole batch was refused; a single call can meet other limits."""
+    for event in events:
+        id = event.text("id")
+        if event.type == "refused" and event.raw.get("batch") is True and id is not None:
+            yield id

@@ -104,7 +104,7 @@ LIMIT_EVENTS error stream A stream has more events than its limit.
 LIMIT_SNAPSHOTS error events A reply was shown in more snapshots than its limit.
 LIMIT_BLOCKS error messages A reply has more content blocks than its limit.
 LIMIT_TOOL_CALLS error messages A reply asks for more calls than its limit.
-LIMIT_ARGUMENT_BYTES error messages A call's input is larger than its limit.
+LIMIT_ARGUMENT_BYTES error messages The inputs of one reply together are larger than their limit.
 BUDGET_TURNS error messages There are more replies than the budget has turns.
 BUDGET_TOOL_CALLS error messages More calls were run than the budget has.
 BUDGET_WALL_CLOCK error events Work went on after the time; a warning where only the last step ran past it.

@@ -31,6 +31,8 @@ EVENTS: Mapping[str, str] = {
     "outcome": "The run ended: `outcome`.",
 }
 """The events of a trace; each may say `at`, in seconds."""
+GRACE = 0.1
+"""Seconds within which an abort takes hold."""
 _RETRYABLE = frozenset({408, 409, 429})
 
 
@@ -63,6 +65,7 @@ class _Conduct:
         self.state = "running"
         self.epoch: float | None = None
         self.ending: str | None = None
+        self.ended_at: float | None = None
         self.api_error: Event | None = None
         self.intents: set[str] = set()
         self.ids: dict[str, Any] = {call.id: call.name for call in trace.known.values()}
@@ -84,7 +87,7 @@ class _Conduct:
         self.findings.add(code, event.path, detail, turn=self.turn, id=event.text("id"), **more)
 
     def _work(self, event: Event) -> None:
-        if self.ending is not None:
+        if self.ending is not None and self._too_late(event):
             self.say(self.ending, event, f"`{event.type}` after the run was ended")
             self.ending = None
         if self.api_error is not None:
@@ -95,6 +98,11 @@ class _Conduct:
             if not again:
                 self.say("API_ERROR_CONTINUED", event, f"`{event.type}` after status {status or 0:g}")
             self.api_error = None
+
+    def _too_late(self, event: Event) -> bool:
+        """What begins within the grace crossed the order to end on its way."""
+        at = event.number("at")
+        return at is None or self.ended_at is None or at - self.ended_at > GRACE
 
     def _request(self, event: Event) -> None:
         self._work(event)
@@ -210,10 +218,10 @@ class _Conduct:
         self.state = "running"
 
     def _abort(self, event: Event) -> None:
-        self.ending = "CANCELLED"
+        self.ending, self.ended_at = "CANCELLED", event.number("at")
 
     def _disconnect(self, event: Event) -> None:
-        self.ending = "CLIENT_DISCONNECT"
+        self.ending, self.ended_at = "CLIENT_DISCONNECT", event.number("at")
 
     def _outcome(self, event: Event) -> None:
         wanted = {"CANCELLED": "cancelled", "CLIENT_DISCONNECT": "client_disconnect"}.get(self.ending or "")

@@ -322,11 +322,12 @@ def _limits(trace: Trace, stream: Stream, found: Streamed, size: int, findings: 
     for code, amount, most in counted:
         if most is not None and amount > most:
             findings.add(code, stream.path, f"{amount} where {most:g} are allowed", turn=stream.turn)
-    most = budget(limits, "argument_bytes")
-    for call in found.calls.values():
-        if most is not None and call.size > most and stream.turn == 0:
-            detail = f"{call.size} bytes where {most:g} are allowed"
-            findings.add("LIMIT_ARGUMENT_BYTES", call.path, detail, turn=stream.turn, id=call.id)
+    if stream.turn:  # the message itself is held to this one
+        return
+    most, amount = budget(limits, "argument_bytes"), sum(call.size for call in found.calls.values())
+    if most is not None and amount > most:
+        detail = f"{amount} bytes where {most:g} are allowed"
+        findings.add("LIMIT_ARGUMENT_BYTES", stream.path, detail)
 
 
 def _compare(stream: Stream, found: Streamed, reply: Reply, findings: Findings) -> None:

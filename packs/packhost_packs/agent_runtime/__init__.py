@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from packhost.api import RunDriver, hookimpl
+from packhost.api import RunDriver, TraceWriter, hookimpl
 
-__all__ = ["packhost_run_drivers"]
+__all__ = ["packhost_run_drivers", "packhost_trace_writers"]
 
 
 @hookimpl
@@ -14,3 +14,11 @@ def packhost_run_drivers() -> list[RunDriver]:
     from packhost_packs.agent_runtime.workflows.driver import WorkflowDriver  # as above
 
     return [TurnDriver(), WorkflowDriver()]
+
+
+@hookimpl
+def packhost_trace_writers() -> dict[str, TraceWriter]:
+    """Runs of turns and the nodes of workflows as traces."""
+    from packhost_packs.agent_runtime.traces import trace_of  # as above
+
+    return dict.fromkeys(("agent-runtime:turn", "agent-runtime:workflow"), trace_of)
