@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -51,6 +52,7 @@ async def open_control(start: Path | None) -> AsyncIterator[Control]:
             yield RemoteControl(root.socket)
             return
         async with hold(root) as host:
+            gc.enable()  # a command may wait here for hours
             yield host.control
             await host.runs.drain()
 
@@ -76,12 +78,15 @@ async def serve(start: Path | None, http: str | None = None) -> int:
 
 
 async def _serve(host: Host, http: str | None) -> None:
+    server = host.server
+    gc.freeze()
+    gc.enable()
     # each brings the SDK, and HTTP a web server: a relay and the command line need neither
     if http is None:
         from packhost.transports.stdio import serve_stdio
 
-        await serve_stdio(host.server)
+        await serve_stdio(server)
     else:
         from packhost.transports.http import serve_http
 
-        await serve_http(host.server, http, version=host.version)
+        await serve_http(server, http, version=host.version)
