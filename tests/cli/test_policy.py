@@ -204,7 +204,11 @@ def test_a_replay_can_be_asked_about_a_level_and_a_time(used: Path, packhost: Ca
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("--since", "7x"), "is not a unit"), (("--level", "guardde"), "guarded"), (("--run", "run_none"), "run_none")],
+    [
+        (("--since", "7x"), "is not a unit"),
+        (("--level", "guardde"), "guarded"),
+        (("--run", "run_none"), "run_none"),
+    ],
 )
 def test_a_wrong_option_of_a_replay_is_told(
     words: tuple[str, ...], said: str, used: Path, packhost: Callable[..., Any]
