@@ -18,6 +18,8 @@ import anyio.abc
 import pytest
 
 import packhost_packs.agent_runtime
+from packhost.control.base import Parts
+from packhost.control.evidence import evidence_of
 from packhost.executions import Runs
 from packhost.gate import Answer, Caller, CallRequest, Gate, Outcome, Prompt
 from packhost.gate.catalog import build_catalog
@@ -277,6 +279,16 @@ def building_type() -> type[Building]:
     return Building
 
 
+def every_run_passes_the_validator(store: SqliteStore) -> None:
+    """Whatever a test did with its runs: each is written as a trace in which nothing is broken."""
+    (writers,) = build_plugins([packhost_packs.agent_runtime]).hook.packhost_trace_writers()
+    nothing: Any = SimpleNamespace(catalog=SimpleNamespace(listed=lambda: []))
+    parts = Parts(nothing, store, nothing, nothing, lambda: nothing, nothing, "ann", writers)
+    for summary in store.read(executions.listing, 100, direct=False):
+        found = evidence_of(parts, store.read(executions.get, summary.id)) or {"issues": []}
+        assert [issue for issue in found["issues"] if issue["severity"] == "error"] == []
+
+
 @pytest.fixture
 async def building(tmp_path: Path) -> AsyncIterator[Building]:
     """A workspace without a host."""
@@ -286,6 +298,7 @@ async def building(tmp_path: Path) -> AsyncIterator[Building]:
     store = SqliteStore(tmp_path / "store.db", "w")
     try:
         yield Building(store, root, descriptor)
+        every_run_passes_the_validator(store)
     finally:
         await store.close()
         os.close(descriptor)

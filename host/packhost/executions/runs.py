@@ -203,7 +203,8 @@ class Runs:
     async def _ended(self, run_id: str) -> RunView:
         with self._store.watch(f"run:{run_id}") as watch:
             while self._store.read(ops.status, run_id) in _UNSTARTED:
-                await watch.changed()
+                active = self._active.get(run_id)  # its own end says it without a look at every event
+                await (watch.changed() if active is None else active.done.wait())
         return self._view(run_id)
 
     async def _resume(self, row: ExecutionRow, starter: str) -> RunView:

@@ -159,8 +159,11 @@ class RunHandle(Protocol):
     def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Connection:
         """A connection whose `header` carries the secret, after `scheme` when one is given."""
 
-    async def checkpoint(self) -> None:
-        """A safe point: writes `state` down, then raises `RunStopped` if the run is to pause or end."""
+    async def checkpoint(self, *, lazily: bool = False) -> None:
+        """A safe point: writes `state` down, then raises `RunStopped` if the run is to pause or end.
+
+        `lazily` the writing is not waited for, where nothing that follows has effects.
+        """
 
     async def sleep(self, seconds: float) -> None:
         """Wait at a safe point: raises `RunStopped` as soon as the run is to pause or end."""

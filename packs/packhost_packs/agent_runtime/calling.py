@@ -38,14 +38,14 @@ _THROWN = frozenset(
 
 
 class Calling:
-    """Makes a run's calls; `safe_point` writes the state down and may stop the run."""
+    """Makes a run's calls; `safe_point` writes the state down, lazily when told so, and may stop the run."""
 
     def __init__(
         self,
         run: RunHandle,
         ledger: Ledger,
         tools: Sequence[OfferedTool],
-        safe_point: Callable[[], Awaitable[None]],
+        safe_point: Callable[[bool], Awaitable[None]],
     ) -> None:
         self._run = run
         self._ledger = ledger
@@ -65,7 +65,7 @@ class Calling:
                 self._finish(pending, first, ToolOutcome(False, REPEATED.format(times=SAME_FAILURES)))
                 continue
             pending.start([call["id"] for call in calls])
-            await self._safe_point()
+            await self._safe_point(all(map(self._only_reads, calls)))
             thrown = await self._make(pending, calls)
         if thrown:
             pending.fill(NOT_EXECUTED)
@@ -74,13 +74,16 @@ class Calling:
         """The calls that come next: one, or several reading ones that may run side by side."""
         together = 0
         for call in calls[:SIDE_BY_SIDE]:
-            tool = self._by_name.get(call["name"])
-            if tool is None or not (tool.read_only and tool.idempotent):
+            if not self._only_reads(call):
                 break
             if self._ledger.failed_before(call) >= SAME_FAILURES:
                 break
             together += 1
         return calls[: max(together, 1)]
+
+    def _only_reads(self, call: Mapping[str, Any]) -> bool:
+        tool = self._by_name.get(call["name"])
+        return tool is not None and tool.read_only and tool.idempotent
 
     async def _make(self, pending: Pending, calls: Sequence[Mapping[str, Any]]) -> bool:
         """Make calls, several at once; whether one of them went wrong after it had started."""

@@ -130,9 +130,9 @@ class _Loop:
             self._ledger.open([tool.name for tool in on_offer])
             await self._append(added)
 
-    async def _safe_point(self) -> None:
+    async def _safe_point(self, lazily: bool) -> None:
         self._ledger.clock()
-        await self._run.checkpoint()
+        await self._run.checkpoint(lazily=lazily)
 
     async def _append(self, messages: Sequence[Message]) -> None:
         self._ledger.clock()

@@ -78,7 +78,7 @@ class MemoryRun:
                 raise Killed
             self.kill_after -= 1
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, *, lazily: bool = False) -> None:
         self._step()
         self.saved = json.dumps(self.state)
         self._step()
