@@ -26,6 +26,8 @@ BEAT: Final = 3.0
 """Seconds between two reports to a client that is held."""
 _ROUNDS: Final = 8
 """Questions put by `InputRequiredResult` in one call: clients stop at ten, and some may count otherwise."""
+_YES: Final = frozenset({"true", "yes", "y", "1", "ok", "accept", "approve", "allow"})
+_NO: Final = frozenset({"false", "no", "n", "0", "decline", "deny", "reject", "refuse", "cancel"})
 UNANSWERED: Final = Answer("unanswered", channel="client")
 
 
@@ -74,10 +76,24 @@ def answer_of(action: str, *, by: str) -> Answer:
     return Answer("unanswered", by=by, channel="client")
 
 
+def meaning(result: types.ElicitResult) -> str:
+    """What a reply to our form comes to: accept, decline or cancel.
+
+    The form has no field. A client that accepts it and yet sends content says yes only where all of it
+    does: a no in it is a no, and whatever else it holds is no answer.
+    """
+    if result.action != "accept" or not result.content:
+        return result.action
+    words = {str(value).strip().casefold() for value in result.content.values()}
+    if words & _NO:
+        return "decline"
+    return "accept" if words <= _YES else "cancel"
+
+
 def reply(params: types.CallToolRequestParams) -> str | None:
     """The action that a retried request brings along: accept, decline or cancel."""
     response = (params.input_responses or {}).get(KEY)
-    return response.action if isinstance(response, types.ElicitResult) else None
+    return meaning(response) if isinstance(response, types.ElicitResult) else None
 
 
 class HoldingAsker:
@@ -121,7 +137,7 @@ async def elicit(ctx: ServerRequestContext[Any, Any], text: str, timeout: float)
         except (MCPError, ValidationError) as error:
             _log.warning("the client's dialog failed: %s", str(error).splitlines()[0])
             return "cancel"
-        return result.action
+        return meaning(result)
     return "cancel"
 
 
