@@ -36,7 +36,12 @@ def module(**hooks: Callable[..., object]) -> ModuleType:
 
 
 def test_every_hook_has_a_sentence_and_its_prefix() -> None:
-    assert HOOKS == ("packhost_kinds", "packhost_run_drivers", "packhost_secret_sources")
+    assert HOOKS == (
+        "packhost_kinds",
+        "packhost_run_drivers",
+        "packhost_trace_writers",
+        "packhost_secret_sources",
+    )
     sentences = [(getattr(HookSpecs, name).__doc__ or "").strip() for name in HOOKS]
     assert all(text.endswith(".") and "\n\n" not in text for text in sentences)
 
@@ -110,10 +115,11 @@ def test_a_name_that_is_provided_twice_stays_the_first_one_s(install: Install, i
     ]
 
 
-def test_the_shipped_packs_provide_the_driver_of_turns(installed: Installed) -> None:
+def test_the_shipped_packs_write_the_runs_of_each_driver_as_traces(installed: Installed) -> None:
     found, _ = find_packs([EnabledPack("agent-runtime", None, True, ())], installed())
     provided = load_plugins(found)
-    assert (len(provided.run_drivers), provided.problems) == (1, ())
+    assert set(provided.run_drivers) == {"agent-runtime:turn", "agent-runtime:workflow"}
+    assert (set(provided.trace_writers), provided.problems) == (set(provided.run_drivers), ())
 
 
 def test_own_kinds_stay(named: Callable[[str], Kind]) -> None:

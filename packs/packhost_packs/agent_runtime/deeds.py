@@ -28,7 +28,6 @@ class _Deeds:
     def __init__(self, record: RunRecord) -> None:
         self._record = record
         self._prefix = f"{record.branch}/" if record.branch else ""
-        self._wire = {tool.canonical: tool.name for tool in record.tools}
         self._names: dict[str, str] = {}
         """The names that the model gave its calls, by id."""
         self._ids: dict[str, str] = {}
@@ -106,7 +105,7 @@ class _Deeds:
             yield _deed("approval", approval=used, decision="approved")
         yield _deed("intent", id=id)
         named = self._names.get(id)
-        names = (data["tool"], self._wire.get(data["tool"], data["tool"]))
+        names = (data["tool"], _wire(data["tool"]))
         more = {"idempotent": True} if data["idempotent"] else {}
         more |= {"approval": used} if used is not None else {}
         yield _deed(
@@ -133,11 +132,15 @@ class _Deeds:
     def _question(self, approval: RecordedApproval) -> Iterator[Deed]:
         self._asked.add(approval.id)
         by_canonical = approval.tool in self._names.values()
-        name = approval.tool if by_canonical else self._wire.get(approval.tool, approval.tool)
+        name = approval.tool if by_canonical else _wire(approval.tool)
         yield _deed("approval_asked", approval=approval.id, name=name, input=approval.arguments)
 
     def answer(self, event: RecordedEvent) -> Iterator[Deed]:
         yield _deed("approval", approval=event.data["id"], decision=event.type.partition(".")[2])
+
+
+def _wire(canonical: str) -> str:
+    return canonical.replace(":", "_", 1)
 
 
 def _deed(type: str, **members: Any) -> Deed:

@@ -51,7 +51,7 @@ def _part(record: RunRecord) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 
 def _used(state: Mapping[str, Any]) -> dict[str, float]:
-    spent = spent_in(state)
+    spent = spent_in(state if "turns" in state else {})  # a workflow keeps its nodes alone
     return {
         "turns": spent.turns,
         "tool_calls": spent.tool_calls,
