@@ -21,6 +21,7 @@ from packhost.kinds.context import Connection, Message, OfferedTool, RunStopped,
 from packhost.store.base import Store
 from packhost.store.ops import calls, sessions
 from packhost.store.rows import CallRow, ExecutionRow
+from packhost.workspace.redaction import redact_json_text
 
 
 class Handle:
@@ -71,7 +72,11 @@ class Handle:
     @property
     def state_json(self) -> str:
         """The state as it would be written down now."""
-        return as_text(self._state)
+        return self._written(self._state)
+
+    def _written(self, value: Any) -> str:
+        """As it may lie on disk: what holds a secret is no longer what it was."""
+        return redact_json_text(as_text(value), self._configuration().redact)
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -188,7 +193,7 @@ class Handle:
     async def append_to(self, session_id: str, messages: Sequence[Message]) -> None:
         """`append`, to the history of a branch's session."""
         text = self.state_json
-        added = [as_text(message) for message in messages]
+        added = [self._written(message) for message in messages]
         epoch = self._active.epoch
         await self._store.write(ops.append, self.run_id, self._owner, epoch, text, session_id, added)
         self._saved = text

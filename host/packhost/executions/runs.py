@@ -28,6 +28,7 @@ from packhost.names import new_id
 from packhost.store.base import Store, Tx
 from packhost.store.ops import executions
 from packhost.store.rows import DIRECT, EndStatus, ExecutionRow, NewExecution
+from packhost.workspace.redaction import redact_json_text
 
 log = logging.getLogger("packhost.runs")
 LEASE = 60.0
@@ -115,7 +116,9 @@ class Runs:
             client=context.client,
             parent=context.run_id,
             agent=spec.get("agent"),
-            spec_json=Request(spec, background, narrowing).as_text(),
+            spec_json=redact_json_text(
+                Request(spec, background, narrowing).as_text(), self._configuration().redact
+            ),
         )
         with anyio.CancelScope(shield=True):
             epoch = await self._store.write(ops.begin, new, self._owner, self._lease)

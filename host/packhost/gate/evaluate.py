@@ -6,7 +6,6 @@ file system's present shape, and returns either a refusal or everything that the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,7 @@ from packhost.rules.policy import Decision, Facts, Policy, strictest
 from packhost.rules.scopes import Access, Layer, coverage
 from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
-from packhost.workspace.redaction import redact_json
+from packhost.workspace.redaction import redact_json_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,7 @@ class Evaluation:
 
 def _display(entry: Entry, arguments: Mapping[str, Any], text: str, redact: Callable[[str], str]) -> str:
     shown = as_text(display_arguments(arguments, entry.hidden)) if entry.hidden else text
-    clean = redact(shown)
-    return shown if clean == shown else as_text(redact_json(json.loads(shown), redact))
+    return redact_json_text(shown, redact)
 
 
 @dataclass(frozen=True, slots=True)

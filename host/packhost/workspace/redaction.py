@@ -275,6 +275,13 @@ def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
     return value
 
 
+def redact_json_text(text: str, redact: Callable[[str], str]) -> str:
+    """JSON text without any secret, still JSON; the very same text when there is none in it."""
+    if redact(text) == text:
+        return text
+    return json.dumps(redact_json(json.loads(text), redact), ensure_ascii=False, separators=(",", ":"))
+
+
 @contextmanager
 def redacted_logging(redactor: Redactor) -> Iterator[None]:
     """As long as this lasts no log record of this process holds a value, whatever handles it."""
