@@ -14,13 +14,17 @@ pytestmark = pytest.mark.anyio
 CANARY = 'c4n4ry/sëcret+"value"&\nsecond-line-of-the-canary'
 CONFIG = """
 packhost: 1
-packs: [workspace, {path: ./leaky}]
+packs: [agent-runtime, workspace, {path: ./leaky}]
 bound: [path read **, path write src/**, path write .agent-runtime/**, secret CANARY, "tool *"]
 secrets: {CANARY: SOURCE}
 enforcement: {require: advisory}
 approvals: {hold: 1s}
 policy:
   - {match: {tool: "workspace:write_file"}, decide: ask, reason: look}
+agent_runtime:
+  default_model: demo
+  models:
+    demo: {provider: scripted, script: [{text: done, stop_reason: end_turn}]}
 """
 MANIFEST = """
 packhost: 1
@@ -96,6 +100,7 @@ async def test_no_byte_that_leaves_the_host_holds_a_resolved_secret(leaky, dialo
             ("workspace_write_file", {"path": f"docs/{CANARY}", "content": ""}),
             (f"workspace_{CANARY}", {}),
             ("leaky_leak", {"how": 1, "note": CANARY}),
+            ("agent-runtime_execute-turn", {"messages": [{"role": "user", "content": f"use {CANARY}"}]}),
         ):
             seen.append((await client.call_tool(*call)).model_dump_json())
         seen.append((await client.call_tool("packhost_status", {})).model_dump_json())
@@ -108,6 +113,7 @@ async def test_no_byte_that_leaves_the_host_holds_a_resolved_secret(leaky, dialo
     state += [path.read_bytes() for path in Path(leaky.env["XDG_STATE_HOME"]).rglob("*") if path.is_file()]
     everything = json.dumps(seen, ensure_ascii=False) + written.out + written.err
     assert everything.count(REDACTED) > 10
+    assert "run.completed" in everything
     assert len(asked.shown) == (era == "legacy")
     assert [form for form in forms(CANARY) if form in everything] == []
     assert [form for form in forms(CANARY) for data in state if form.encode() in data] == []
