@@ -105,3 +105,16 @@ async def test_only_live_grants_are_found_for_a_tool(store: SqliteStore) -> None
         await store.write(grants.revoke, "gr_9", "person")
     with pytest.raises(Conflict):
         await store.write(grants.add, grant("gr_1"))
+
+
+async def test_a_raise_that_is_over_is_written_down_with_what_was_opened_under_it(store: SqliteStore) -> None:
+    await store.write(sessions.open, "top", "me", "code", "observe")
+    await store.write(sessions.set_level, "top", "guarded", time.time() - 1, "person")
+    await store.write(sessions.open, "child", "me", "code", "guarded", "top")
+    await store.write(sessions.open, "other", "me", "code", "guarded")
+    assert store.read(sessions.due, time.time())
+    assert await store.write(sessions.fall_back) == ("top",)
+    assert not store.read(sessions.due, time.time())
+    levels = {row.id: row.level for row in store.read(sessions.listing)}
+    assert levels == {"top": "observe", "child": "observe", "other": "guarded"}
+    assert await store.write(sessions.fall_back) == ()

@@ -130,6 +130,11 @@ def configuration(status: Mapping[str, Any]) -> Iterator[Check]:
     yield Check("tools", "ok" if status["tools"] else "broken", f"{len(status['tools'])} on offer")
     for held in status["withheld"]:
         yield Check("withheld", "note", f"{held['tool']} by {held['layer']}: {held['reason']}")
+    operator = status["operator"]
+    if operator["state"] == "lost":
+        yield Check("operator", "broken", f"{operator['why']}: whatever needs an operator is refused")
+    elif operator["state"] == "ready":
+        yield Check("operator", "ok", "set up: approving and accepting at a terminal take the passphrase")
     waiting = status["approvals_pending"]
     if waiting:
         yield Check("approvals", "note", f"{waiting} wait for a person: `packhost approvals list`")

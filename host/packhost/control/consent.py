@@ -63,6 +63,7 @@ async def status(parts: Parts, params: Mapping[str, Any]) -> Any:
 def status_json(parts: Parts) -> dict[str, Any]:
     """How the workspace stands: consent, problems, tools, store, questions that wait."""
     workspace, configuration = parts.workspace, parts.configuration()
+    operator = parts.gate.operators.standing()
     listed = configuration.catalog.listed()
     return {
         "workspace": str(workspace.root.path),
@@ -74,6 +75,7 @@ def status_json(parts: Parts) -> dict[str, Any]:
         "broken": str(workspace.broken) if workspace.broken else None,
         "host": {"pid": os.getpid()},
         "store": {"kind": workspace.store.partition(":")[0], "sqlite": sqlite3.sqlite_version},
+        "operator": {"state": operator.state, "why": operator.why},
         "approvals_pending": len(parts.store.read(approvals.listing, "pending", 1_000)),
         "autonomy": {"default": configuration.autonomy.default, "maximum": configuration.autonomy.maximum},
         "enforcement": {"require": configuration.require},
