@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import stat
@@ -9,8 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
+from packhost.app.host import open_host, workspace_root
+from packhost.cli.host import request
+from packhost.errors import PackhostError
+from packhost.store.lock import HostLock
 from packhost.workspace import operator as operators
 from packhost.workspace.operator import record_of, unseal
 
@@ -142,8 +149,6 @@ def test_consent_is_signed_and_an_edited_record_counts_for_nothing(
     assert kept["signature"]
 
     kept["file"] = kept["file"].replace("path write docs/**", "path write **")
-    import hashlib
-
     kept["sha256"] = hashlib.sha256(kept["file"].encode()).hexdigest()
     record.write_text(json.dumps(kept))
     found = packhost("operator", "show", "--json")
@@ -250,3 +255,50 @@ def test_an_agents_shell_sets_no_operator(workspace: Path, packhost: Packhost, m
     monkeypatch.setenv("CLAUDECODE", "1")
     assert packhost("operator", "set").status == 3
     assert packhost("operator", "remove").status == 3
+
+
+def test_a_dialog_accepts_no_change_where_there_is_an_operator(
+    operator: str, workspace: Path, packhost: Packhost
+) -> None:
+    config = workspace / "packhost.yaml"
+    config.write_text(config.read_text().replace("path write src/**", "path write docs/**"))
+
+    async def accept() -> str:
+        with workspace_root(workspace) as root, HostLock(root.state) as lock:
+            assert lock.acquire()
+            async with open_host(root) as host:
+                await anyio.lowlevel.checkpoint()  # what the host began begins before it ends
+                consent = host.consent()
+                assert consent is not None
+                assert consent.by_hand
+                try:
+                    await host.accept(consent.digest, by="ann", channel="client")
+                except PackhostError as error:
+                    return error.code
+        return "accepted"
+
+    assert anyio.run(accept) == "APPROVAL_MODE_UNSUPPORTED"
+
+
+def test_doctor_tells_how_the_operator_stands(
+    operator: str, packhost: Packhost, state: Callable[[], Path]
+) -> None:
+    assert "take the passphrase" in packhost("doctor").out
+    (state() / "operator.json").unlink()
+    assert "whatever needs an operator is refused" in packhost("doctor").out
+
+
+def test_a_grant_is_signed_where_there_is_an_operator(
+    operator: str, packhost: Packhost, person: Seat, monkeypatch: Any, tmp_path: Path
+) -> None:
+    unseated(monkeypatch, tmp_path)
+    approval = wanting(packhost)
+    person(("Approve?", "yes\n"), ("passphrase", f"{PASSPHRASE}\n"))
+    found = packhost("approvals", "approve", approval, "--always", "--uses", "1", "--json")
+    assert found.status == 0, found.err
+    assert found.json["grant"]
+    unseated(monkeypatch, tmp_path)
+    assert [packhost(*WRITE).status for _ in range(3)] == [0, 0, 4]
+    with pytest.raises(PackhostError) as caught:
+        request(None, "approvals.decide", id=wanting(packhost), verdict="approve", always={})
+    assert caught.value.code == "APPROVAL_MODE_UNSUPPORTED"

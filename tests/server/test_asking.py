@@ -232,9 +232,10 @@ async def test_status_accepts_nothing_that_a_person_did_not(serve, transport, er
     assert "--yes" not in result.content[0].text
 
 
-async def test_status_shows_the_command_alone_for_a_change_with_code(serve) -> None:
+@pytest.mark.parametrize(("code", "operator"), [(True, False), (False, True)], ids=["code", "operator"])
+async def test_status_shows_the_command_alone_for_what_no_dialog_may_accept(serve, code, operator) -> None:
     async with serve("http", "modern") as served:
-        served.host.change = Consent("d1", "runs code", True, "/usr/bin/packhost accept")
+        served.host.change = Consent("d1", "a change", code, "/usr/bin/packhost accept", operator)
         async with served.client("accept") as client:
             result = await client.call_tool("packhost_status", {})
     assert served.dialogs == []
