@@ -78,7 +78,6 @@ def load_accepted(state: Path) -> Accepted | None:
             place=Place(str(path)),
         ) from None
 
-
     operator = OperatorFile(state).read()
     if operator is not None and not signed_by(
         operator.public_key, accepted.statement(state.name), accepted.signature
