@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 import anyio
 
 from packhost.api import Message, OfferedTool, PackhostError, RunHandle
 from packhost_packs.agent_runtime.contract import check_contract
-from packhost_packs.agent_runtime.conversation import as_seen_by, marked
+from packhost_packs.agent_runtime.conversation import as_seen_by, marked, open_calls
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.ledger import Ledger
 from packhost_packs.agent_runtime.profiles import Chosen
@@ -28,6 +29,7 @@ class Asking:
         self._emit = self._pass_on if stream else unheard
         self._profile = f"{chosen.name}/{chosen.profile.get('model', '')}"
         self._seen: list[Message] = []
+        self._used: set[str] = set()
 
     def message(self, reply: Reply) -> Message:
         """The assistant message that history keeps, bound to the model that said it."""
@@ -39,7 +41,9 @@ class Asking:
         turn = ledger.turns + 1
         await run.emit("turn.started", {"turn": turn, "model": self._chosen.name})
         await run.report_progress(f"turn {turn}: asking `{self._chosen.name}`")
-        self._seen.extend(as_seen_by(message, self._profile) for message in history[len(self._seen) :])
+        for message in history[len(self._seen) :]:
+            self._seen.append(as_seen_by(message, self._profile))
+            self._used.update(open_calls([message]))
         repeated = 0
         while True:
             try:
@@ -80,7 +84,7 @@ class Asking:
             sent = error.data.get("sent") is not False  # else a repetition may well do better
             raise TurnFault("provider_error", _ERROR, error.message, begun=sent) from None
         if reply.verdict in ("final", "tools"):
-            check_contract(reply.requested, reply.blocks, frozenset(ledger.ids))
+            check_contract(reply.requested, reply.blocks, self._used)
         return reply
 
     async def _before_repeating(self, fault: TurnFault, repeated: int) -> None:

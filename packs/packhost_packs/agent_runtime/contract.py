@@ -23,7 +23,7 @@ def calls_in(blocks: Sequence[Block]) -> list[Block]:
 def check_contract(
     requested: Sequence[Block], blocks: Sequence[Block], used: Collection[str] = frozenset()
 ) -> None:
-    """Hold the two lists against each other; `used` are the ids of earlier calls of the run.
+    """Hold the two lists against each other; `used` are the ids of earlier calls.
 
     Raises `ContractBroken` with the issue that names what is wrong.
     """
@@ -58,7 +58,7 @@ def check_calls(calls: Sequence[Block], used: Collection[str] = frozenset()) -> 
             issue = "CALL_ID_DUPLICATE" if alike else "CALL_ID_CONFLICT"
             raise ContractBroken(issue, f"two calls have the id `{identity}`")
         if identity in used:
-            raise ContractBroken("CALL_ID_REUSED", f"an earlier call of the run has the id `{identity}`")
+            raise ContractBroken("CALL_ID_REUSED", f"an earlier call has the id `{identity}`")
         seen[identity] = call
         name = call.get("name")
         if not isinstance(name, str) or not name:

@@ -81,12 +81,6 @@ class Ledger:
         return Usage(self._state["input_tokens"], self._state["output_tokens"])
 
     @property
-    def ids(self) -> list[str]:
-        """Ids of every call that the run was asked for."""
-        ids: list[str] = self._state["ids"]
-        return ids
-
-    @property
     def text(self) -> str:
         """The last reply's text."""
         return str(self._state["text"])
@@ -141,7 +135,6 @@ class Ledger:
             output_tokens=usage.output_tokens,
             text=reply.text,
         )
-        self.ids.extend(call["id"] for call in reply.requested if isinstance(call["id"], str))
 
     def count_retry(self) -> None:
         """Count a request that is about to be repeated."""
@@ -223,7 +216,6 @@ _FRESH: Mapping[str, Any] = {
     "input_tokens": 0,
     "output_tokens": 0,
     "seconds": 0.0,
-    "ids": [],
     "text": "",
     "failures": {},
     "pending": None,

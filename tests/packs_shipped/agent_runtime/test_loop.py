@@ -137,6 +137,19 @@ async def test_an_id_of_an_earlier_turn_ends_the_run_before_anything_runs(
     assert run.ran == ["a"]
 
 
+async def test_an_id_of_an_earlier_run_of_the_conversation_is_refused_too(
+    memory_run: Callable[..., Any],
+) -> None:
+    first = memory_run([calls("a"), {"text": "done"}])
+    first.answers_with("go", OK)
+    await first.drive()
+    second = memory_run([calls("a")])
+    second.answers_with("go", OK)
+    second.messages = first.messages
+    result = await second.drive()
+    assert (result.result["error"]["issue"], second.ran) == ("CALL_ID_REUSED", [])
+
+
 async def test_turns_are_bounded(memory_run: Callable[..., Any]) -> None:
     run = memory_run([calls(str(n)) for n in range(9)], limits=Limits(max_turns=3))
     run.answers_with("go", OK)

@@ -17,12 +17,13 @@ def result_of_workflow(
 ) -> tuple[str, dict[str, Any]]:
     """The outcome and the result: `completed`, unless a node failed and no condition looked at it.
 
-    The text is that of the last node that nothing depends on and that completed.
+    The text is that of the last node that completed and that no other completed one depends on.
     """
     shown = {node.id: _node(node.id, states[node.id], branches.get(node.id, {}), run_id) for node in nodes}
     failed = [node.id for node in nodes if _failed(states[node.id]) and not _handled(node.id, nodes, states)]
-    needed = {name for node in nodes for name in node.depends_on}
-    last = [n.id for n in nodes if n.id not in needed and states[n.id].get("outcome") == "completed"]
+    good = [node for node in nodes if states[node.id].get("outcome") == "completed"]
+    used = {name for node in good for name in node.depends_on}
+    last = [node.id for node in good if node.id not in used]
     text = shown[last[-1]]["text"] if last else ""
     result: dict[str, Any] = {
         "text": text,
