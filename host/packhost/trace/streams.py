@@ -47,6 +47,8 @@ class StreamedCall:
     size: int = 0
     seed: Any = None
     whole: bool = False
+    index: int | None = None
+    place: int = 0
 
 
 def check_streams(trace: Trace, findings: Findings) -> None:
@@ -231,7 +233,10 @@ class ChatMachine(Machine):
 
     def __init__(self, trace: Trace, stream: Stream, findings: Findings) -> None:
         super().__init__(trace, stream, findings)
-        self.ids: dict[str, int] = {}
+        self.ids: dict[str | None, int] = {}
+        self.at: dict[int, list[StreamedCall]] = {}
+        """Calls by the index at which they began."""
+        self.told = False
         self.merged: dict[Any, Thought] = {}
 
     def take(self, event: StreamEvent) -> None:
@@ -271,41 +276,73 @@ class ChatMachine(Machine):
         self.stop(choice.get("finish_reason"), path)
 
     def assembled(self, call: StreamedCall) -> None:
-        """A call is whole once the finish reason came."""
+        """A call is whole once the finish reason came, and has its id by then."""
         call.whole = self.found.reason is not None
+        if call.id == "":
+            self.say("CALL_ID_EMPTY", call.path, "a streamed call has an empty id")
+        elif not isinstance(call.id, str):
+            self.say("CALL_ID_MISSING", call.path, "a streamed call has no id")
         super().assembled(call)
 
     def _fragment(self, raw: Mapping[str, Any], path: str) -> None:
         index, id = raw.get("index"), raw.get("id")
         inner = raw.get("function")
         inner = inner if isinstance(inner, Mapping) else {}
-        if type(index) is not int or index < 0:
+        if raw.get("type", "function") not in ("function", "", None):
+            self.say("CUSTOM_CALL_UNSUPPORTED", path, f"a call of the type {shown(raw['type'])}", id=id)
+        if index is not None and (type(index) is not int or index < 0):
             self.say("CALL_INDEX_INVALID", path, f"a fragment has the index {shown(index)}", id=id)
             return
-        if raw.get("type", "function") != "function":
-            self.say("CUSTOM_CALL_UNSUPPORTED", path, f"a call of the type {shown(raw['type'])}", id=id)
-        call = self.found.calls.get(index)
+        call = self._call_of(index, id, path)
         if call is None:
-            call = self.found.calls[index] = StreamedCall(id, inner.get("name"), path)
-            self.found.blocks += 1
-            self._first(id, index, path)
-        elif isinstance(id, str) and id and id != call.id:
-            detail = f"the index {index} is shared by `{shown(call.id)}` and `{shown(id)}`"
-            self.say("CALL_INDEX_INVALID", path, detail, id=id)
             return
+        if call.name in (None, ""):
+            call.name = inner.get("name")
         elif inner.get("name") not in (None, "", call.name):
             detail = f"the call is named {shown(call.name)}, then {shown(inner['name'])}"
             self.say("CALL_NAME_CONFLICT", path, detail, id=call.id)
         if isinstance(inner.get("arguments"), str):
             _grow(call, inner["arguments"])
 
-    def _first(self, id: Any, index: int, path: str) -> None:
-        if not isinstance(id, str):
-            self.say("CALL_ID_MISSING", path, "the first fragment of a call has no id")
-        elif not id:
-            self.say("CALL_ID_EMPTY", path, "the first fragment of a call has an empty id")
-        elif self.ids.setdefault(id, index) != index:
-            self.say("CALL_ID_DUPLICATE", path, f"two indexes have the id `{shown(id)}`", id=id)
+    def _call_of(self, index: int | None, id: Any, path: str) -> StreamedCall | None:
+        """The call that a fragment belongs to; ids tell calls apart where an index does not."""
+        named = id if isinstance(id, str) and id else None
+        if named in self.ids:
+            if index is not None and self.found.calls[self.ids[named]].index != index:
+                self.say("CALL_ID_DUPLICATE", path, f"two indexes have the id `{shown(named)}`", id=named)
+            return self.found.calls[self.ids[named]]
+        begun = self.found.calls.values() if index is None else self.at.get(index, ())
+        if index is None or (begun and named is not None and all(map(_has_id, begun))):
+            self._misnumbered(path, ambiguous=named is None and len(begun) > 1)
+        if begun and named is None:
+            return next(iter(begun)) if len(begun) == 1 else None
+        late = next((call for call in begun if not _has_id(call)), None)
+        if late is not None and named is not None:
+            late.id = named
+            self.ids[named] = late.place
+            return late
+        call = StreamedCall(id, None, path, index=index, place=len(self.found.calls))
+        self.found.calls[call.place] = call
+        self.found.blocks += 1
+        if index is not None:
+            self.at.setdefault(index, []).append(call)
+            if len(self.at[index]) > 1 and named is None:
+                self._misnumbered(path, ambiguous=True)
+        if named is not None:
+            self.ids[named] = call.place
+        return call
+
+    def _misnumbered(self, path: str, *, ambiguous: bool) -> None:
+        if ambiguous:
+            self.say("CALL_INDEX_INVALID", path, "nothing says which call a fragment belongs to")
+        elif not self.told:
+            self.told = True
+            detail = "the index is missing or shared; the ids tell the calls apart"
+            self.say("CALL_INDEX_INVALID", path, detail, severity="warning")
+
+
+def _has_id(call: StreamedCall) -> bool:
+    return isinstance(call.id, str) and call.id != ""
 
 
 def _grow(call: StreamedCall, fragment: str) -> None:
