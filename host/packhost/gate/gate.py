@@ -208,7 +208,7 @@ class Gate:
             session_id=caller.session_id,
             principal=caller.principal,
             client=caller.client,
-            actor=_actor(caller),
+            actor=caller.actor,
             tool_version=entry.tool.version if entry else None,
             args_json=found.display_json,
             execution_id=caller.run_id,
@@ -288,7 +288,7 @@ class Gate:
                 self._key, found.arguments_json.encode("utf-8", "surrogatepass"), hashlib.sha256
             ).hexdigest(),
             idempotent=tool.spec.idempotent,
-            actor=_actor(caller),
+            actor=caller.actor,
             step=1 if direct else None,
             tool_use_id=request.tool_use_id,
             approval_id=approved.approval_id,
@@ -394,7 +394,3 @@ class Gate:
             calls.end(tx, context.call_id, status, code, result, finish_execution=context.direct)
         except NotFound:
             log.debug("call %s was never begun", context.call_id)
-
-
-def _actor(caller: Caller) -> str:
-    return f"{caller.principal} via {caller.client}"

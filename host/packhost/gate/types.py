@@ -30,6 +30,11 @@ class Caller:
     epoch: int = 0
     """The fencing epoch of `run_id`."""
 
+    @property
+    def actor(self) -> str:
+        """Who is said to have acted, in the record."""
+        return f"{self.principal} via {self.client}"
+
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
