@@ -527,6 +527,27 @@ async def test_calls_at_once_get_processes_of_their_own(
     assert sum(map(len, confined._forked._idle.values())) == forked.MAX_IDLE
 
 
+async def test_a_hundred_calls_at_once_are_all_answered(
+    confined: PythonKind, make_tool: Any, make_context: MakeContext
+) -> None:
+    tool = make_tool(
+        """
+        def handle(context, arguments):
+            return [arguments["number"], open("notes.txt").read()]
+        """
+    )
+    context = make_context(("path read *",))
+    results: dict[int, Any] = {}
+
+    async def one(number: int) -> None:
+        results[number] = await run(confined, tool, context, number=number)
+
+    async with anyio.create_task_group() as group:
+        for number in range(100):
+            group.start_soon(one, number)
+    assert results == {number: [number, "some notes"] for number in range(100)}
+
+
 # --- folders -----------------------------------------------------------------------------------------
 
 

@@ -147,8 +147,12 @@ def test_limits_are_lowered_and_never_raised() -> None:
     def work() -> list[object]:
         import resource
 
-        limits.apply(limits.Limits(memory=1 << 29, files=64, cpu=7))
-        limits.apply(limits.Limits(memory=1 << 40, files=1 << 20, cpu=100))
+        for asked in (
+            limits.Limits(memory=1 << 29, files=64, cpu=7),
+            limits.Limits(memory=1 << 40, files=1 << 20, cpu=100),
+        ):
+            limits.apply(asked)
+            limits.apply_to_descriptors(asked)
         names = ("RLIMIT_AS", "RLIMIT_NOFILE", "RLIMIT_CPU", "RLIMIT_CORE")
         return [list(resource.getrlimit(getattr(resource, name))) for name in names]
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from packhost.kinds.child import Channel, answer, read_ahead, run
 from packhost.sandbox.confine import Confinement, confine
-from packhost.sandbox.limits import Limits
+from packhost.sandbox.limits import Limits, apply_to_descriptors
 from packhost.sandbox.probe import Proof
 
 CONFINED, UNCONFINED = b"\x01", b"\x00"
@@ -28,12 +28,14 @@ def run_confined(connection: int, output: int, proof: Proof) -> NoReturn:
     if setup["folder"] is not None:
         read_ahead(setup["folder"], setup["module"])
     try:
-        listener = confine(_confinement(setup, proof))
+        confinement = _confinement(setup, proof)
+        listener = confine(confinement)
     except Exception:  # whatever it is, nothing may run now
         traceback.print_exc()
         channel.hand_over(UNCONFINED, None)
         os._exit(1)
     channel.hand_over(CONFINED, listener)
+    apply_to_descriptors(confinement.limits)
     while True:  # without a second call the host ends this process, which costs it less than waiting
         request = channel.receive()
         outcome = run(channel, request)

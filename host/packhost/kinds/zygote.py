@@ -183,6 +183,9 @@ def _become(connection: int, output: int, proof: Proof) -> typing.NoReturn:
         if os.getppid() != zygote:
             os._exit(1)
         run_confined(connection, output, proof)
+    except BaseException as error:
+        # Without a traceback: to read its lines, files would have to be opened that the host may not answer.
+        os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
     finally:
         os._exit(1)
 

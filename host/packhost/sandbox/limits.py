@@ -25,18 +25,26 @@ class Limits:
 
 
 def apply(limits: Limits) -> None:
-    """Hold this process and its descendants to the limits; they can never be raised again."""
+    """Hold this process and its descendants to all limits but that on descriptors, for good."""
     _lower(resource.RLIMIT_CORE, 0)
     if limits.memory:
         _lower(resource.RLIMIT_AS, limits.memory)
     if limits.data:
         _lower(resource.RLIMIT_DATA, limits.data)
-    _lower(resource.RLIMIT_NOFILE, limits.files)
     _lower(resource.RLIMIT_FSIZE, limits.file_size)
     _lower(resource.RLIMIT_MEMLOCK, 1 << 16)
     _lower(resource.RLIMIT_MSGQUEUE, 0)
     if limits.cpu:
         _lower(resource.RLIMIT_CPU, limits.cpu)
+
+
+def apply_to_descriptors(limits: Limits) -> None:
+    """Hold this process and its descendants to the limit on descriptors, for good.
+
+    It comes last, since it also counts what the whole user has on its way between processes: under a low
+    limit the descriptor that the host needs could not be sent.
+    """
+    _lower(resource.RLIMIT_NOFILE, limits.files)
 
 
 def _lower(which: int, wanted: int) -> None:
