@@ -267,6 +267,7 @@ class Building:
             lab = Lab(self.store, self.root, self.descriptor, tasks, owner)
             await self.store.write(executions.interrupt_orphans, owner)
             await lab.runs.start_up()
+            tasks.start_soon(lab.runs.wake_due)
             try:
                 yield lab
             finally:

@@ -82,7 +82,8 @@ async def test_a_run_is_ended_within_100_ms_while_a_child_process_works_for_it(
     with anyio.fail_after(5):
         await started.wait()
     assert await took(lambda: lab.runs.abort_by_person(run_id, by="ann")) < AT_ONCE
-    assert children[0].returncode == -9
+    stat = Path(f"/proc/{children[0].pid}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
     await lab.store.flush()
     assert [call.status for call in lab.calls(run_id)] == ["unknown"]
 

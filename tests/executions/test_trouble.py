@@ -214,3 +214,19 @@ async def test_text_is_reported_as_it_arrives_each_time_the_latest_piece(told: A
         value = (await told.turn(stream=stream, progress=progress)).value
         assert (value["outcome"], value["text"]) == ("completed", "one two three")
         assert heard[1:] == (["one ", "two ", "three"] if stream else [])
+
+
+async def test_a_system_prompt_stays_as_it_was_when_the_run_began(told: Any, provider: Any) -> None:
+    told.section["agents"] = {"helper": {"system": "Be brief."}}
+    provider.raw(b"", 429, {"retry-after": "60"})
+    run_id = await told.background(agent="helper")
+    with anyio.fail_after(5):
+        while "turn.retried" not in await told.events(run_id):
+            await anyio.sleep(0.001)
+    await told.runs.pause_by_person(run_id, by="ann")
+    await told.until(run_id, "paused")
+    told.section["agents"] = {"helper": {"system": "Be long."}}
+    provider.message([TEXT])
+    await told.runs.resume_by_person(run_id, by="ann")
+    await told.until(run_id, "completed")
+    assert [one.body["system"] for one in provider.received] == ["Be brief."] * 2

@@ -79,6 +79,7 @@ async def serve(start: Path | None, http: str | None = None) -> int:
 
 async def _serve(host: Host, http: str | None) -> None:
     server = host.server
+    host.tasks.start_soon(host.runs.wake_due)
     gc.freeze()
     gc.enable()
     # each brings the SDK, and HTTP a web server: a relay and the command line need neither

@@ -3,7 +3,7 @@
 A run lives in the host's task group. A foreground run ends when the call that waits for it is
 cancelled, since nobody would read it any more; one in the background outlives its caller. A run that
 a person paused goes on only by a person's word. One that waits for a time is paused and held by
-nobody; the host that is there at that time starts it again in the background.
+nobody; the host that serves at that time starts it again in the background.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ class Runs:
         self._alarm = anyio.Event()
 
     async def start_up(self) -> None:
-        """Keep the leases of this host's runs and wake those that wait, as long as its task group lives."""
+        """Keep the leases of this host's runs, for as long as its task group lives."""
         self._tasks.start_soon(self._keep_leases)
-        self._tasks.start_soon(self._wake_runs)
 
     async def shut_down(self) -> None:
         """Stop every run where it is, within two seconds; the next host finds them interrupted."""
@@ -285,9 +284,12 @@ class Runs:
         )
         self._alarm.set()
 
-    async def _wake_runs(self) -> None:
-        """Start each run that waits for a time when it is due; a new one rings the alarm."""
-        while True:
+    async def wake_due(self) -> None:
+        """Start each run that waits for a time when it is due, for as long as this is not cancelled.
+
+        For a host that serves: one that is there for a single command starts nothing by itself.
+        """
+        while True:  # a new one rings the alarm
             self._alarm = anyio.Event()
             now = self._store.read(lambda tx: tx.now())
             pause = _LOOK_AGAIN

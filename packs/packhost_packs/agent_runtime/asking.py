@@ -67,7 +67,7 @@ class Asking:
         ledger = self._ledger
         request = TurnRequest(
             model=str(self._chosen.profile.get("model", "")),
-            system=self._chosen.agent.get("system"),
+            system=self._run.spec.get("system"),
             messages=self._seen,
             tools=tools,
             max_tokens=max(1, min(self._chosen.max_tokens, ledger.tokens_left)),

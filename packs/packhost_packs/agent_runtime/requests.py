@@ -23,6 +23,7 @@ def turn_spec(
     spec: dict[str, Any] = {
         "model_profile": chosen.name,
         "agent": asked.get("agent"),
+        "system": chosen.agent.get("system"),
         "messages": asked["messages"],
         "tools": asked.get("tools"),
         "loop": bool(asked.get("loop")),
