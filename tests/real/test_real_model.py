@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.types import CallToolResult
 
 pytestmark = [pytest.mark.real, pytest.mark.anyio]
@@ -20,24 +20,6 @@ EXAMPLES = {
     "todo.txt": "call the plumber",
     "readme.txt": "start here",
 }
-
-SETTINGS = """\
-packhost: 1
-packs: [agent-runtime, workspace]
-bound:
-  - path read **
-  - path write .agent-runtime/**
-secrets: {{MODEL_KEY: env:MODEL_KEY}}
-agent_runtime:
-  default_model: small
-  models:
-    small:
-      provider: messages_compatible
-      model: smollm2
-      base_url: {base_url}
-      api_key: MODEL_KEY
-      max_tokens: 128
-"""
 
 
 def text_of(result: CallToolResult) -> str:
@@ -70,25 +52,27 @@ async def ask(client: Client) -> CallToolResult:
     return await client.call_tool("agent-runtime_execute-turn", turn)
 
 
+@pytest.mark.parametrize("protocol", ["anthropic", "openai"])
+@pytest.mark.parametrize("stream", [True, False])
 async def test_a_real_model_reads_a_file_through_the_gate(
-    workspace: Any, serve_model: Callable[[], AbstractContextManager[str]]
+    workspace: Any,
+    speaking_to: Callable[..., AbstractAsyncContextManager[Client]],
+    serve_model: Callable[[], AbstractContextManager[str]],
+    protocol: str,
+    stream: bool,
 ) -> None:
     for path, says in EXAMPLES.items():
         (workspace.root / path).write_text(f"{says}\n")
-    with serve_model() as base_url:
-        workspace.accept(SETTINGS.format(base_url=base_url))
-        program, *arguments = workspace.command("serve")
-        environment = {**workspace.environment, "MODEL_KEY": "not-a-key"}
-        server = StdioServerParameters(command=program, args=arguments, env=environment)
-        with anyio.fail_after(120):
-            async with Client(server) as client:
-                result = await ask(client)
+    with serve_model() as base_url, anyio.fail_after(120):
+        async with speaking_to(protocol, base_url, stream=stream, model="smollm2", timeout="60s") as client:
+            result = await ask(client)
 
     assert not result.is_error, text_of(result)
     turn = result.structured_content
     assert turn is not None
     assert turn["outcome"] == "completed"
     assert "the harbour opens at nine" in turn["text"]
+    assert turn["usage"]["output_tokens"] > 0
     assert ("call.ok", "workspace:read_file") in calls_of(workspace, turn["run_id"])
 
 
