@@ -42,6 +42,7 @@ def configure(
         sections={pack.id: workspace.config(pack.config_key) for pack in registry.packs.values()},
         resolve_secret=workspace.secrets.resolve,
         redact=workspace.secrets.redact,
+        redacting=workspace.secrets.stream,
         root_path=str(workspace.root.path),
         problems=tuple(str(problem) for problem in (*workspace.problems, *registry.problems)),
         warnings=tuple(str(warning) for warning in registry.warnings),

@@ -14,6 +14,7 @@ from packhost.gate.catalog import Catalog
 from packhost.rules.autonomy import Level
 from packhost.rules.policy import Policy
 from packhost.sandbox.level import Requirement
+from packhost.workspace.redaction import Redactor, StreamRedactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Configuration:
     redact: Callable[[str], str]
     root_path: str = ""
     """The root's real path, only to tell the relative spelling of an absolute one."""
+    redacting: Callable[[], StreamRedactor] = lambda: StreamRedactor(Redactor())
+    """As `redact`, for a text that comes in pieces."""
     problems: tuple[str, ...] = field(default=())
     warnings: tuple[str, ...] = field(default=())
     """What keeps nothing out but is likely a mistake."""

@@ -16,6 +16,7 @@ from packhost.kinds.fetch import FetchRequest, fetch
 from packhost.kinds.reply import FetchReply
 from packhost.rules.scopes import Layer, secret_use, tool_use
 from packhost.sandbox.paths import FileBroker
+from packhost.workspace.redaction import StreamRedactor
 
 NestedCall = Callable[[CallRequest, Asker | None, "GateContext"], Awaitable[Outcome]]
 
@@ -63,6 +64,7 @@ class GateContext:
     nested: NestedCall
     resolve_secret: Callable[[str], str]
     redact: Callable[[str], str]
+    redacting: Callable[[], StreamRedactor]
     direct: bool
     """Whether the call has its run to itself; the run then ends with it."""
     deadline: Deadline = field(default_factory=Deadline)

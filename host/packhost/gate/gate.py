@@ -194,6 +194,7 @@ class Gate:
             nested=self._call,
             resolve_secret=configuration.resolve_secret,
             redact=configuration.redact,
+            redacting=configuration.redacting,
             direct=caller.run_id is None,
         )
 

@@ -6,11 +6,12 @@ that speaks for the host is believed only where the host said the same before.
 
 from __future__ import annotations
 
+import codecs
 import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import anyio
 import anyio.to_thread
@@ -20,6 +21,7 @@ from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
 from packhost.kinds.frames import FRAME_LIMIT, HEADER, OWN_CODES, decode, encode, error_frame, error_from
 from packhost.kinds.uses import BrokenFrame, decoded, encoded, use_files
+from packhost.workspace.redaction import Redactor, StreamRedactor
 
 log = logging.getLogger(__name__)
 
@@ -28,18 +30,40 @@ LOGGED = 64 * 1024
 AUTHOR = "this is a mistake in the pack; its output is in the host's log"
 
 
+@runtime_checkable
+class Redacting(Protocol):
+    """A context that knows the secrets that were resolved."""
+
+    def redacting(self) -> StreamRedactor:
+        """Keeps them out of a text that comes in pieces."""
+
+
 class OutputLog:
     """What a process prints, line by line into the log, up to `LOGGED` bytes; the rest is dropped."""
 
-    def __init__(self, tool: Tool) -> None:
+    def __init__(self, tool: Tool, context: CallContext) -> None:
         self._tool = tool
         self._room = LOGGED
+        self._text = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        # A secret is looked for before lines are parted and characters spelled out.
+        self._clean = context.redacting() if isinstance(context, Redacting) else StreamRedactor(Redactor())
+        self._line = ""
 
     def feed(self, part: bytes) -> None:
-        """Log some of it; control characters are spelled out."""
-        for line in part[: self._room].decode(errors="backslashreplace").splitlines():
-            log.info("%s: %s", self._tool.id, line.encode("unicode_escape").decode("ascii"))
+        """Log the lines that are whole now; control characters are spelled out."""
+        self._add(self._clean.feed(self._text.decode(part[: self._room])))
         self._room = max(self._room - len(part), 0)
+
+    def end(self) -> None:
+        """Log the rest."""
+        self._add(self._clean.feed(self._text.decode(b"", final=True)) + self._clean.finish())
+        if self._line:
+            self._add("\n")
+
+    def _add(self, text: str) -> None:
+        *lines, self._line = f"{self._line}{text}".split("\n")
+        for line in lines:
+            log.info("%s: %s", self._tool.id, line.encode("unicode_escape").decode("ascii"))
 
 
 def request_of(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:

@@ -71,15 +71,16 @@ class _Process:
         self.supervisor, self._listener = supervisor, listener
 
     @contextmanager
-    def attended(self, tool: Tool) -> Iterator[None]:
+    def attended(self, tool: Tool, context: CallContext) -> Iterator[None]:
         """While a call lasts: its file calls are answered and what it prints is logged."""
-        loop, output = asyncio.get_running_loop(), OutputLog(tool)
+        loop, output = asyncio.get_running_loop(), OutputLog(tool, context)
         loop.add_reader(self.fork.output, self._log, output, loop)
         try:
             yield
         finally:
             loop.remove_reader(self.fork.output)
             self._log(output, None)
+            output.end()
             if self._listener >= 0:
                 loop.remove_reader(self._listener)
 
@@ -209,7 +210,7 @@ class ForkedCalls:
         """What came of the call; by then its process is gone, or kept for the next one."""
         kept = False
         try:
-            with process.attended(tool):
+            with process.attended(tool, context):
                 outcome = await self._outcome(process, tool, arguments, context, again=key is not None)
                 returned = isinstance(outcome, _Returned)
                 kept = returned and key is not None and self._keep(key, process)

@@ -54,7 +54,7 @@ async def run_in_process(tool: Tool, arguments: Mapping[str, Any], context: Call
                 raise ToolFailed(f"the process of `{tool.id}` could not be started: {why}") from error
         async with _ended(process), anyio.create_task_group() as group:
             drained = anyio.Event()
-            group.start_soon(_drain, tool, process, drained)
+            group.start_soon(_drain, OutputLog(tool, context), process, drained)
             outcome = await _converse(tool, arguments, context, ours, process)
             _kill(process)
             with anyio.move_on_after(_LAST_WORDS):
@@ -134,14 +134,14 @@ def _kill(process: Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-async def _drain(tool: Tool, process: Process, drained: anyio.Event) -> None:
+async def _drain(output: OutputLog, process: Process, drained: anyio.Event) -> None:
     """Writes the process's output to the log, up to `LOGGED` bytes, and drops the rest."""
-    output = OutputLog(tool)
     with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         if process.stdout is None:
             return
         async for part in process.stdout:
             output.feed(part)
+    output.end()
     drained.set()
 
 

@@ -210,14 +210,9 @@ def forms(value: str) -> frozenset[str]:
 
 def _spellings(value: str) -> set[str]:
     data = value.encode("utf-8", "surrogatepass")
-    return {
-        value,
-        *_in_urls(value, data),
-        *_in_json(value),
-        *_in_base64(data),
-        data.hex(),
-        data.hex().upper(),
-    }
+    python = {value.encode("unicode_escape").decode(), repr(value)[1:-1], repr(data)[2:-1]}
+    others = {*_in_urls(value, data), *_in_json(value), *_in_base64(data)}
+    return {value, *python, *others, data.hex(), data.hex().upper()}
 
 
 def _in_urls(value: str, data: bytes) -> set[str]:
