@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,8 @@ from packhost.control.evidence import evidence_of, runs_trace
 from packhost.errors import PackhostError, ToolFailed
 from packhost.hookspecs import build_plugins
 from packhost.kinds.context import CallContext
+from packhost.store.ops import events
+from packhost.store.ops.redaction import redact
 from packhost.trace import Report, check
 
 pytestmark = pytest.mark.anyio
@@ -277,3 +280,40 @@ async def test_a_loop_over_chat_completions_is_exported_in_that_shape(lab: Any, 
     assert (report.codes, report.passed) == ([], True)
     assert (trace["protocol"], trace["messages"][2]["role"]) == ("chat_completions", "tool")
     assert trace["messages"][1]["tool_calls"][0]["function"] == function
+
+
+async def test_what_was_removed_from_the_record_is_a_gap_and_not_a_fault(lab: Any) -> None:
+    lab.script(calls("a"), DONE)
+    value = (await lab.turn(loop=True)).value
+    await lab.events(value["run_id"])
+    page = lab.store.read(events.page, 0, value["run_id"], 100)
+    (started,) = [event.id for event in page if event.type == "call.started"]
+    removed = await lab.store.write(redact, started, "ann", "a key was in it")
+    found = proof(lab, value["run_id"])
+    assert [gap["code"] for gap in found["coverage_gaps"]] == ["EVENT_REDACTED"] * len(removed)
+    assert (found["issues"], found["correlation"][0]["outcome"]) == ([], "ok")
+
+
+async def test_a_writer_that_breaks_is_a_gap_and_the_rest_is_shown(
+    lab: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(record: Any) -> dict[str, Any]:
+        raise KeyError("turn")
+
+    lab.script(DONE)
+    value = (await lab.turn()).value
+    writers = {"agent-runtime:turn": broken}
+    found = evidence_of(replace(parts(lab), trace_writers=writers), lab.row(value["run_id"]))
+    assert found is not None
+    assert [gap["code"] for gap in found["coverage_gaps"]] == ["NO_TRACE"]
+    assert "cannot be written as a trace" in caplog.text
+
+
+async def test_earlier_runs_are_not_held_to_the_tools_of_today(lab: Any) -> None:
+    lab.tool("old")
+    lab.script(calls("a", tool="lab_old"), DONE)
+    await lab.turn(loop=True)
+    lab.script(DONE)
+    value = (await lab.turn(tools=["lab:note"])).value
+    trace, report = await exported(lab, value["run_id"])
+    assert (report.codes, [tool["name"] for tool in trace["tools"]]) == ([], ["lab_note"])

@@ -184,3 +184,15 @@ def test_a_stream_cut_anywhere_has_no_terminal(
     trace = clean(name)
     trace["stream"] = trace["stream"][: data.draw(st.integers(0, len(trace["stream"]) - 2))]
     assert "TERMINAL_MISSING" in check(trace).codes
+
+
+@pytest.mark.parametrize("budgets", [{"max_argument_bytes": 3}, {"limits": {"argument_bytes": 3}}])
+def test_a_limit_of_one_reply_may_stand_among_the_budgets(budgets: Any) -> None:
+    trace = {**batch(["a"], "messages"), "budgets": budgets}
+    assert check(trace).codes == ["LIMIT_ARGUMENT_BYTES"]
+
+
+def test_without_a_list_of_tools_no_tool_is_called_unknown() -> None:
+    trace = batch(["a"], "messages")
+    del trace["tools"]
+    assert check(trace).codes == []

@@ -58,7 +58,7 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
 @json_option
 def show(id: str, workspace: Path | None, as_json: bool) -> None:
     """Show run ID with its calls, approvals and result, and what its record proves."""
-    found = request(workspace, "runs.show", id=id)
+    found = request(workspace, "runs.show", id=id, evidence=True)
     if as_json:
         print_json(found)
         return

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packhost.control.base import Parts, text
 from packhost.errors import InvalidInput, NotFound
 from packhost.executions.handle import offer
 from packhost.executions.request import request_of
+from packhost.journal import Record
 from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessage, RunRecord
 from packhost.store.base import Reading
 from packhost.store.ops import approvals, calls, events, executions, sessions
 from packhost.store.rows import CallRow, ExecutionRow
-from packhost.trace import Report, check
+from packhost.trace import Issue, Report, check
 
+log = logging.getLogger("packhost.evidence")
 PAGE = 1_000
 
 
@@ -38,7 +41,7 @@ def evidence_of(parts: Parts, row: ExecutionRow) -> dict[str, Any] | None:
     """What the record proves of a run; `None` for one that nobody can write as a trace.
 
     `correlation` has a line for every call that a reply asked for; `issues` are what the trace
-    validator finds, `coverage_gaps` what it could not judge.
+    validator finds, `coverage_gaps` what it could not judge and what is no longer on record.
     """
     if row.kind not in parts.trace_writers:
         return None
@@ -47,13 +50,22 @@ def evidence_of(parts: Parts, row: ExecutionRow) -> dict[str, Any] | None:
     issues: list[dict[str, Any]] = []
     used: dict[str, float] = {}
     for node in _branches(row):
-        trace = _trace(parts, row, node)
         named = {"node": node} if node else {}
         prefix = f"{node}/" if node else ""
+        try:
+            trace = _trace(parts, row, node)
+        except Exception as error:  # a pack's own code: the rest of what is known of the run is shown
+            log.exception("run %s cannot be written as a trace", row.id)
+            issues.append({**named, **_gap("NO_TRACE", f"it cannot be written as a trace: {error}")})
+            continue
         lines += [{**named, **line} for line in _correlation(trace, made, prefix)]
         issues += [{**named, **issue} for issue in _issues(check(trace))]
         for name, amount in trace["used"].items():
             used[name] = used.get(name, 0) + amount
+    removed = parts.store.read(_redacted, row.id)
+    issues += [
+        _gap("EVENT_REDACTED", f"the data of event {one} was removed from the record") for one in removed
+    ]
     return {
         "correlation": lines,
         "budgets": _budgets(request_of(row).spec.get("limits", {}), used),
@@ -106,15 +118,24 @@ def _conversation(view: Reading, row: ExecutionRow, branch: str) -> list[Recorde
     return [RecordedMessage(one.run_id == row.id, one.message) for one in found[: last + 1]]
 
 
-def _events(view: Reading, run_id: str) -> list[RecordedEvent]:
-    found: list[RecordedEvent] = []
+def _every_event(view: Reading, run_id: str) -> Iterator[Record]:
     after = 0
     while page := events.page(view, after, run_id, PAGE):
-        for one in page:
-            data = json.loads(one.data) if one.data is not None else {}
-            found.append(RecordedEvent(one.type, one.ts, one.call_id, data))
+        yield from page
         after = page[-1].id
-    return found
+
+
+def _events(view: Reading, run_id: str) -> list[RecordedEvent]:
+    """The events of a run whose data is still on record."""
+    return [
+        RecordedEvent(one.type, one.ts, one.call_id, json.loads(one.data))
+        for one in _every_event(view, run_id)
+        if one.data is not None
+    ]
+
+
+def _redacted(view: Reading, run_id: str) -> list[int]:
+    return [one.id for one in _every_event(view, run_id) if one.data is None]
 
 
 def _approvals(view: Reading, run_id: str) -> list[RecordedApproval]:
@@ -172,6 +193,11 @@ def _budgets(limits: Mapping[str, Any], used: Mapping[str, float]) -> dict[str, 
         name: {"used": amount, "limit": limits.get(f"max_{name}", limits.get(name))}
         for name, amount in used.items()
     }
+
+
+def _gap(code: str, detail: str) -> dict[str, Any]:
+    """A gap of the record itself, in the form of an issue."""
+    return Issue(code, "gap", 0, None, None, "", detail).as_json()
 
 
 def _issues(report: Report) -> list[dict[str, Any]]:

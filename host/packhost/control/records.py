@@ -32,7 +32,10 @@ async def runs_list(parts: Parts, params: Mapping[str, Any]) -> Any:
 
 
 async def runs_show(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """One run: its request, state of affairs, calls, approvals, result, and what its record proves."""
+    """One run: its request, state of affairs, calls, approvals and result.
+
+    With `evidence` true also what its record proves, which takes the longer the longer the run.
+    """
     row = parts.store.read(executions.get, text(params, "id"))
     made = parts.store.read(calls.of_execution, row.id)
     asked = [each for each in parts.store.read(approvals.listing, None, PAGE) if each.run_id == row.id]
@@ -42,7 +45,7 @@ async def runs_show(parts: Parts, params: Mapping[str, Any]) -> Any:
         "result": json.loads(row.result_json) if row.result_json else None,
         "calls": [_call_json(call) for call in made],
         "approvals": [approval_json(each) for each in asked],
-        "evidence": evidence_of(parts, row),
+        **({"evidence": evidence_of(parts, row)} if params.get("evidence") is True else {}),
     }
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from packhost.trace.correlation import LIMIT
 from packhost.trace.findings import Findings
-from packhost.trace.model import Call, Event, Reply, Trace, budget, number
+from packhost.trace.model import Call, Event, Reply, Trace, number
 from packhost.trace.sse import size_of
 
 _WORK = frozenset({"request", "dispatch"})
@@ -16,11 +16,8 @@ _IDLE = {"pause": "resume", "interrupt": "resume", "approval_asked": "approval"}
 
 def check_budgets(trace: Trace, findings: Findings) -> None:
     """Add the issues of the group `Limits and budgets`, but for those of raw streams."""
-    limits = trace.budgets.get("limits")
-    for reply in trace.replies:
-        if not reply.supplied:
-            _reply_limits(reply, limits, findings)
-    _event_limits(trace, limits, findings)
+    _reply_limits(trace, findings)
+    _event_limits(trace, findings)
     _turns(trace, findings)
     _calls(trace, findings)
     _tokens(trace, findings)
@@ -29,28 +26,31 @@ def check_budgets(trace: Trace, findings: Findings) -> None:
     _admission(trace, findings)
 
 
-def _reply_limits(reply: Reply, limits: object, findings: Findings) -> None:
-    for code, amount, most in (
-        ("LIMIT_BLOCKS", reply.blocks, budget(limits, "content_blocks", "blocks")),
-        ("LIMIT_TOOL_CALLS", len(reply.calls), budget(limits, "tool_calls")),
-    ):
-        if most is not None and amount > most:
-            findings.add(code, reply.path, f"{amount} where {most:g} are allowed", turn=reply.turn)
-    most = budget(limits, "argument_bytes")
-    amount = sum(map(_argument_bytes, reply.calls)) if most is not None else 0
-    if most is not None and amount > most:
-        detail = f"{amount} bytes where {most:g} are allowed"
-        findings.add("LIMIT_ARGUMENT_BYTES", reply.path, detail, turn=reply.turn)
+def _reply_limits(trace: Trace, findings: Findings) -> None:
+    measures: tuple[tuple[str, Callable[[Reply], int], float | None], ...] = (
+        ("LIMIT_BLOCKS", lambda reply: reply.blocks, trace.reply_limit("content_blocks", "blocks")),
+        ("LIMIT_TOOL_CALLS", lambda reply: len(reply.calls), trace.reply_limit("tool_calls")),
+        (
+            "LIMIT_ARGUMENT_BYTES",
+            lambda reply: sum(map(_argument_bytes, reply.calls)),
+            trace.reply_limit("argument_bytes"),
+        ),
+    )
+    for code, measure, most in measures:
+        for reply in trace.replies if most is not None else ():
+            if most is not None and not reply.supplied and (amount := measure(reply)) > most:
+                detail = f"{amount} where {most:g} are allowed"
+                findings.add(code, reply.path, detail, turn=reply.turn)
 
 
 def _argument_bytes(call: Call) -> int:
     return len(call.input.encode("utf-8", "replace")) if isinstance(call.input, str) else size_of(call.input)
 
 
-def _event_limits(trace: Trace, limits: object, findings: Findings) -> None:
+def _event_limits(trace: Trace, findings: Findings) -> None:
     most = {
-        "bytes": ("LIMIT_RESPONSE_BYTES", budget(limits, "response_bytes")),
-        "snapshots": ("LIMIT_SNAPSHOTS", budget(limits, "snapshots")),
+        "bytes": ("LIMIT_RESPONSE_BYTES", trace.reply_limit("response_bytes")),
+        "snapshots": ("LIMIT_SNAPSHOTS", trace.reply_limit("snapshots")),
     }
     turn = 0
     for event in trace.events or ():

@@ -21,7 +21,8 @@ def check_calls(trace: Trace, findings: Findings) -> None:
         _identity(reply, earlier, findings)
         for call in reply.calls:
             _caller(reply, call, findings)
-            _tool(trace, call, findings, work)
+            if not reply.supplied:  # what was on offer then is not known
+                _tool(trace, call, findings, work)
         _contract(trace, reply, findings)
         earlier |= {call.id for call in reply.calls if isinstance(call.id, str)}
 
@@ -76,7 +77,7 @@ def _tool(trace: Trace, call: Call, findings: Findings, work: Work) -> None:
         return
     grave = "warning" if trace.handled(call) else None
     tool = trace.tools.get(call.name)
-    if tool is None:
+    if tool is None and "tools" in trace.raw:
         _say(findings, "TOOL_UNKNOWN", call, f"no tool `{shown(call.name)}` is on offer", severity=grave)
     broken = _input(call, tool, findings, grave, work)
     if broken and isinstance(call.id, str):

@@ -173,6 +173,14 @@ class Trace:
         """A budget by one of its names, with or without `max_`."""
         return budget(self.budgets, *names)
 
+    def reply_limit(self, *names: str) -> float | None:
+        """A limit of one reply, from `budgets.limits`, or from `budgets` itself.
+
+        `tool_calls` is a budget of the run wherever it does not stand among the limits.
+        """
+        found = budget(self.budgets.get("limits"), *names)
+        return found if found is not None or names == ("tool_calls",) else budget(self.budgets, *names)
+
 
 def budget(given: Any, *names: str) -> float | None:
     """A number by one of its names, with or without `max_`; `None` where there is none."""

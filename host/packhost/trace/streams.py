@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packhost.trace.findings import Findings, shown
-from packhost.trace.model import STOPS, Reply, Stream, Trace, budget
+from packhost.trace.model import STOPS, Reply, Stream, Trace
 from packhost.trace.sse import Lines, StreamEvent
 from packhost.trace.strict import BadInput, parse
 from packhost.trace.thinking import Thought, compare, thoughts
@@ -351,17 +351,16 @@ def _grow(call: StreamedCall, fragment: str) -> None:
 
 
 def _limits(trace: Trace, stream: Stream, found: Streamed, size: int, findings: Findings) -> None:
-    limits = trace.budgets.get("limits")
     counted = (
-        ("LIMIT_STREAM_BYTES", size, budget(limits, "stream_bytes")),
-        ("LIMIT_EVENTS", found.events, budget(limits, "events")),
+        ("LIMIT_STREAM_BYTES", size, trace.reply_limit("stream_bytes")),
+        ("LIMIT_EVENTS", found.events, trace.reply_limit("events")),
     )
     for code, amount, most in counted:
         if most is not None and amount > most:
             findings.add(code, stream.path, f"{amount} where {most:g} are allowed", turn=stream.turn)
     if stream.turn:  # the message itself is held to this one
         return
-    most, amount = budget(limits, "argument_bytes"), sum(call.size for call in found.calls.values())
+    most, amount = trace.reply_limit("argument_bytes"), sum(call.size for call in found.calls.values())
     if most is not None and amount > most:
         detail = f"{amount} bytes where {most:g} are allowed"
         findings.add("LIMIT_ARGUMENT_BYTES", stream.path, detail)
