@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ agent_runtime:
   default_model: demo
   models:
     demo: {provider: scripted, script: SCRIPT}
+    other: {provider: scripted, script: OTHER}
 """
 MANIFEST = """
 packhost: 1
@@ -81,20 +83,27 @@ def ask(identity: str, tool: str) -> dict[str, Any]:
     }
 
 
-def script() -> list[dict[str, Any]]:
+def script(prefix: str) -> list[dict[str, Any]]:
     turns = [
-        {"tool_calls": [ask(f"t{n}r", "look"), ask(f"t{n}s", "look"), ask(f"t{n}w", "add")]}
+        {
+            "tool_calls": [
+                ask(f"{prefix}{n}r", "look"),
+                ask(f"{prefix}{n}s", "look"),
+                ask(f"{prefix}{n}w", "add"),
+            ]
+        }
         for n in range(TURNS)
     ]
     return [*turns, {"text": "done"}]
 
 
-def settle(world: Any, replies: list[Any]) -> None:
-    """The workspace with the pack, and a model that replays these replies."""
+def settle(world: Any, replies: list[Any], other: list[Any]) -> None:
+    """The workspace with the pack, and two models that replay these replies."""
     world.write("counting/pack.yaml", MANIFEST)
     world.write("counting/counting.py", SOURCE)
     world.write("made/log", "")
-    world.write("packhost.yaml", CONFIG.replace("SCRIPT", json.dumps(replies)))
+    models = CONFIG.replace("SCRIPT", json.dumps(replies)).replace("OTHER", json.dumps(other))
+    world.write("packhost.yaml", models)
     world.accept()
 
 
@@ -134,10 +143,9 @@ async def main():
                     while not host.store.read(executions.get, row.id).ended:
                         await watch.changed()
             whole = host.store.read(executions.get, row.id)
-            say(session=row.session_id, outcome=whole.outcome)
-        session = (await anyio.to_thread.run_sync(sys.stdin.readline)).strip()
+            say(run=row.id, session=row.session_id, outcome=whole.outcome)
+        session, arguments = json.loads(await anyio.to_thread.run_sync(sys.stdin.readline))
         await host.gate.sessions.enter(session, "ann", "test")
-        arguments = {"messages": [{"role": "user", "content": "go"}], "loop": True, "background": True}
         caller = Caller("ann", "test", session)
         await host.gate.call(CallRequest("agent-runtime:execute-turn", arguments, caller))
         say(started=True)
@@ -164,9 +172,9 @@ class Process:
         assert self._process.stdout is not None
         return dict(json.loads(self._process.stdout.readline()))
 
-    def start(self, session: str) -> None:
+    def start(self, session: str, arguments: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{session}\n")
+        self._process.stdin.write(f"{json.dumps([session, arguments])}\n")
         self._process.stdin.flush()
         assert self.heard() == {"started": True}
 
@@ -176,52 +184,58 @@ class Process:
         self._process.communicate()
 
 
-def check(world: Any, session: str, value: dict[str, Any]) -> None:
-    """Every call that the model made has its one result, and no write happened twice."""
-    assert value["outcome"] == "completed", value
-    messages = conversation(world, session)
-    asked = [
-        block["id"] for message in messages for block in message["content"] if block["type"] == "tool_call"
-    ]
-    assert len(asked) == 3 * TURNS
+def check(world: Any, ended: dict[str, Any], branches: Sequence[str]) -> None:
+    """Every call that a model made has its one result, and no write happened twice."""
+    assert ended["outcome"] == "completed", ended
     lines = Counter((world.root / "made" / "log").read_text().split())
-    for one, after in zip(messages, [*messages[1:], {"content": []}], strict=True):
-        ids = [block["id"] for block in one["content"] if block["type"] == "tool_call"]
-        if not ids:
-            continue
-        results = {block["tool_use_id"]: block for block in after["content"]}
-        assert list(results) == ids
-        for identity in ids:
-            said = results[identity]["content"]
-            if identity.endswith("w") and not results[identity]["is_error"]:
-                assert json.loads(said) == {"added": identity}
-                assert lines[identity] == 1
-            elif identity.endswith("w"):
-                assert said.partition(":")[0] in ("EFFECTS_UNKNOWN", "NOT_EXECUTED")
-                assert lines[identity] <= (1 if said.startswith("EFFECTS") else 0)
-            else:
-                assert said == '{"seen":true}'
+    for session in [f"{ended['run']}.{name}" for name in branches] or [ended["session"]]:
+        messages = conversation(world, session)
+        answered = 0
+        for one, after in zip(messages, [*messages[1:], {"content": []}], strict=True):
+            ids = [block["id"] for block in one["content"] if block["type"] == "tool_call"]
+            results = {block["tool_use_id"]: block for block in after["content"]} if ids else {}
+            assert list(results) == ids
+            answered += len(ids)
+            for identity in ids:
+                check_result(identity, results[identity], lines[identity])
+        assert answered == 3 * TURNS
     (world.root / "made" / "log").write_text("")
+
+
+def check_result(identity: str, result: dict[str, Any], times: int) -> None:
+    """What the model was told of a call fits how often it was made."""
+    said = result["content"]
+    if not identity.endswith("w"):
+        assert said == '{"seen":true}'
+    elif result["is_error"]:
+        assert said.partition(":")[0] in ("EFFECTS_UNKNOWN", "NOT_EXECUTED")
+        assert times <= (1 if said.startswith("EFFECTS") else 0)
+    else:
+        assert (json.loads(said), times) == ({"added": identity}, 1)
+
+
+TURN: dict[str, Any] = {"messages": [{"role": "user", "content": "go"}], "loop": True, "background": True}
+NODES = [{"id": "a", "prompt": "go"}, {"id": "b", "prompt": "go", "model_profile": "other"}]
+WORKFLOW: dict[str, Any] = {"workflow": {"nodes": NODES}, "background": True}
 
 
 def rounds(world: Any, seed: int, count: int) -> None:
     """Kill host after host, also while it resumes what the former one left, and check what comes of it."""
-    settle(world, script())
+    settle(world, script("t"), script("u"))
     chance = random.Random(seed)
-    left = False
+    left: Sequence[str] | None = None
     for number in range(count + 1):
         process = Process(world)
         assert process.heard() == {"ready": True}
-        if left and number < count and chance.random() < 0.3:
+        if left is not None and number < count and chance.random() < 0.3:
             process.kill(chance.uniform(0.0, 0.1))
             continue
-        if left:
-            ended = process.heard()
-            check(world, ended["session"], ended)
-        left = number < count
-        if left:
-            process.start(f"round-{number}")
-        process.kill(chance.uniform(0.0, 0.35) if left else 0.0)
+        if left is not None:
+            check(world, process.heard(), left)
+        left = ("a", "b") if number % 2 else ()
+        if number < count:
+            process.start(f"round-{number}", WORKFLOW if left else TURN)
+        process.kill(chance.uniform(0.0, 0.35) if number < count else 0.0)
 
 
 def test_a_run_whose_host_is_killed_at_any_instant_goes_on_and_repeats_no_write(world: Any) -> None:
@@ -243,7 +257,7 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.anyio
 async def test_a_run_is_ended_within_100_ms_in_the_middle_of_a_tool_in_another_process(world: Any) -> None:
-    settle(world, [{"tool_calls": [ask("c1", "hang"), ask("c2", "add")]}])
+    settle(world, [{"tool_calls": [ask("c1", "hang"), ask("c2", "add")]}], script("u"))
     url = world.serve_http()
     async with Client(f"{url}/mcp") as client:
         arguments = {"messages": [{"role": "user", "content": "go"}], "loop": True, "background": True}

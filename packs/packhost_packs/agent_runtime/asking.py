@@ -52,7 +52,6 @@ class Asking:
             except TurnFault as fault:
                 await self._before_repeating(fault, repeated)
             repeated += 1
-        ledger.count(reply)
         data = {
             "turn": turn,
             "stop_reason": reply.stop_reason,

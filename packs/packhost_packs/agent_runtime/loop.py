@@ -98,11 +98,12 @@ class _Loop:
             if spent is not None:
                 return self._end("limit_exceeded", issue=spent[0], message=spent[1])
             try:
-                ended = await self._take(await self._asking.turn(self._history, self._tools))
+                reply = await self._asking.turn(self._history, self._tools)
             except TurnFault as fault:
                 await self._run.emit("turn.failed", {"turn": self._ledger.turns + 1, **_error(fault)})
                 return self._end(fault.outcome, **_error(fault))
-            if ended is not None:
+            self._ledger.count(reply)  # and act on it in the same step of the state
+            if (ended := await self._take(reply)) is not None:
                 return ended
 
     async def settle(self) -> None:
