@@ -159,7 +159,9 @@ def test_a_twin_of_a_call_is_found_wherever_it_stands(
     first, second = data.draw(st.lists(st.integers(0, len(ids) - 1), min_size=2, max_size=2, unique=True))
     calls = calls_of(trace)
     calls[second]["id"] = calls[first]["id"]
-    assert "CALL_ID_DUPLICATE" in check(trace).codes
+    found = check(trace).codes
+    assert "CALL_ID_DUPLICATE" in found
+    assert "RESULT_MISSING" not in found
 
 
 LINES = ("event: ping", 'data: {"type": "ping"}', "")

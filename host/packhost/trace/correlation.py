@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from packhost.trace.findings import Findings, shown
@@ -39,6 +39,9 @@ class _Pairing:
         self.findings = findings
         self.batch: _Batch | None = None
         self.owed: Counter[str] = Counter()
+        """Results that may still come, by id; twins of one id may have one each."""
+        self.answered: set[tuple[int, str]] = set()
+        """Turns and ids with a result."""
         self.asked: dict[str, Call] = {}
         self.servers: set[str] = set()
         self.nameless = False
@@ -87,6 +90,7 @@ class _Pairing:
             self._say("RESULT_DUPLICATE", result, f"the call `{shown(id)}` already has a result", turn)
         else:
             self.owed[id] -= 1
+            self.answered.add((self.asked[id].turn, id))
             self._place(result, self.asked[id], turn)
 
     def _place(self, result: Result, call: Call, turn: int) -> None:
@@ -133,7 +137,7 @@ class _Pairing:
 
     def _missing(self) -> None:
         for reply in self.trace.replies:
-            unanswered = [call for call in reply.calls if isinstance(call.id, str) and self.owed[call.id] > 0]
+            unanswered = [call for call in _named(reply) if (reply.turn, call.id) not in self.answered]
             if unanswered and not self._may_stand_open(reply):
                 self._name_missing(reply, unanswered)
 
@@ -154,7 +158,6 @@ class _Pairing:
                 limited = limited or (answer.is_error and answer.text.startswith(LIMIT))
         named = f"the call `{{}}` of turn {reply.turn} has no result"
         for call in unanswered:
-            self.owed[call.id] -= 1
             self._miss("RESULT_MISSING", call, named.format(shown(call.id)))
             if failed:
                 self._miss("NOT_EXECUTED_RESULT_MISSING", call, "an earlier call of its batch failed")
@@ -166,3 +169,8 @@ class _Pairing:
 
     def _say(self, code: str, result: Result, detail: str, turn: int) -> None:
         self.findings.add(code, result.path, detail, turn=turn, block=result.block, id=result.id)
+
+
+def _named(reply: Reply) -> Iterable[Call]:
+    """The calls that a result could name, one of each id."""
+    return {call.id: call for call in reply.calls if isinstance(call.id, str) and call.id}.values()
