@@ -34,8 +34,8 @@ log = logging.getLogger("packhost.runs")
 LEASE = 60.0
 """Seconds for which a claim holds; renewed every third of it."""
 _STOP_WAIT = 2.0
-_LOOK_AGAIN, _TRY_AGAIN = 30.0, 5.0
-"""Seconds between two looks for runs that are due, since clocks jump, and after one that could not start."""
+_TRY_AGAIN = 30.0
+"""Seconds at most between two looks for runs that are due, since clocks jump and packs come back."""
 _HOST = "host:"
 _UNSTARTED = ("queued", "running")
 
@@ -244,6 +244,8 @@ class Runs:
             log.warning("run %s was taken away: %s", active.run_id, conflict.message)
         except PackhostError as error:
             log.error("the end of run %s is not on record: %s", active.run_id, error.message)
+        except Exception:  # whatever it is, it must not take the host and its other runs down
+            log.exception("run %s was lost", active.run_id)
         finally:
             self._active.pop(active.run_id, None)
             active.done.set()
@@ -289,28 +291,29 @@ class Runs:
 
         For a host that serves: one that is there for a single command starts nothing by itself.
         """
-        while True:  # a new one rings the alarm
-            self._alarm = anyio.Event()
-            now = self._store.read(lambda tx: tx.now())
-            pause = _LOOK_AGAIN
-            for run_id, at in self._store.read(ops.waiting_for_time):
-                if at > now:
-                    pause = min(pause, at - now)
-                    break
-                pause = min(pause, await self._wake(run_id))
+        while True:
+            self._alarm = anyio.Event()  # rung by a run that begins to wait
+            try:
+                pause = await self._start_due()
+            except PackhostError as error:
+                log.warning("runs that are due cannot be looked for: %s", error.message)
+                pause = _TRY_AGAIN
             with anyio.move_on_after(pause):
                 await self._alarm.wait()
 
-    async def _wake(self, run_id: str) -> float:
-        """Start a run that is due; seconds after which to look again, also when it cannot start."""
-        try:
-            await self._resume(self._store.read(executions.get, run_id), f"{_HOST}{self._owner}")
-        except Conflict:
-            return 0.0  # somebody was faster
-        except PackhostError as error:
-            log.warning("run %s is due and cannot go on: %s", run_id, error.message)
-            return _TRY_AGAIN
-        return _LOOK_AGAIN
+    async def _start_due(self) -> float:
+        """Start what is due; seconds after which to look again, also for what could not start."""
+        now, pause = self._store.read(lambda tx: tx.now()), _TRY_AGAIN
+        for run_id, at in self._store.read(ops.waiting_for_time):
+            if at > now:
+                return min(pause, at - now)
+            try:
+                await self._resume(self._store.read(executions.get, run_id), f"{_HOST}{self._owner}")
+            except Conflict:
+                continue  # somebody was faster
+            except PackhostError as error:
+                log.warning("run %s is due and cannot go on: %s", run_id, error.message)
+        return pause
 
     async def _finish(self, active: Active, result: RunResult | None) -> None:
         status: EndStatus = "aborted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,13 @@ from hypothesis import strategies as st
 
 from packhost.errors import InvalidInput
 from packhost_packs.agent_runtime.workflows.plan import node_of, read_nodes, wake_time
-from packhost_packs.agent_runtime.workflows.values import Condition, look_up, render, result_values
+from packhost_packs.agent_runtime.workflows.values import (
+    Condition,
+    look_up,
+    references,
+    render,
+    result_values,
+)
 
 
 def node(identity: str = "a", *depends_on: str, **more: Any) -> dict[str, Any]:
@@ -61,6 +68,9 @@ LATER = [node("a"), node("b", "a")]
         (only(wake_at="tomorrow"), "/nodes/0/wake_at"),
         (only(wake_at="2027-01-01T00:00:00"), "/nodes/0/wake_at"),
         (only(wake_at="+soon"), "/nodes/0/wake_at"),
+        (only(wake_at="+9999d"), "/nodes/0/wake_at"),
+        (only(wake_at="9999-12-31T23:59:59-12:00"), "/nodes/0/wake_at"),
+        (only(wake_at="0001-01-01T00:00:00+12:00"), "/nodes/0/wake_at"),
         (only(when="x"), "/nodes/0/when"),
         (only(when={"path": "input"}), "/nodes/0/when"),
         (only(when={"path": "input", "equals": 1, "contains": 2}), "/nodes/0/when"),
@@ -154,6 +164,15 @@ def test_a_condition_is_a_test_of_what_a_path_finds(path: str, test: Any, value:
 def test_what_a_model_said_is_put_in_once_and_never_read_as_a_template() -> None:
     values = {"a": result_values("ended", "completed", "{{input}} {{b.text}}"), "input": "secret"}
     assert render("<{{a.text}}>", values) == "<{{input}} {{b.text}}>"
+
+
+@pytest.mark.parametrize(
+    "text", ["{{" + " " * 200_000, "{{ " * 70_000, "{{a" + " }" * 100_000, "{" * 200_000]
+)
+def test_a_long_text_without_a_reference_is_read_at_once(text: str) -> None:
+    began = time.perf_counter()
+    assert (references(text), render(text, {})) == ([], text)
+    assert time.perf_counter() - began < 1
 
 
 DAGS = st.integers(1, 7).flatmap(

@@ -18,6 +18,7 @@ from packhost_packs.agent_runtime.limits import seconds
 from packhost_packs.agent_runtime.workflows.values import INPUT, MEMBERS, TESTS, Condition, references
 
 MAX_NODES = 64
+_FIRST_YEAR, _LAST_YEAR = 1971, 9998
 _ID = re.compile(r"[A-Za-z0-9_-]{1,32}\Z", re.ASCII)
 _NODE = frozenset(
     {
@@ -205,11 +206,12 @@ def _check_time(text: str, at: str) -> None:
         return
     try:
         moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise InvalidInput(f"the time `{text[:40]}` has no offset", path=at, hint=hint)
-        moment.timestamp()
-    except (ValueError, OverflowError):
+    except ValueError:
         raise InvalidInput(f"`{text[:40]}` is not a time", path=at, hint=hint) from None
+    if moment.tzinfo is None:
+        raise InvalidInput(f"the time `{text[:40]}` has no offset", path=at, hint=hint)
+    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+        raise InvalidInput(f"the time `{text[:40]}` is out of range", path=at, hint=hint)
 
 
 def _ancestors(nodes: Sequence[Node], places: Mapping[str, str]) -> dict[str, frozenset[str]]:
@@ -259,7 +261,7 @@ def _check_references(node: Node, before: Collection[str], places: Mapping[str, 
 
 
 def _unknown(name: str, places: Collection[str], at: str) -> InvalidInput:
-    near = difflib.get_close_matches(name, list(places), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name[:64], list(places), n=1, cutoff=0.5)
     hint = f"did you mean `{near[0]}`" if near else f"nodes: {', '.join(f'`{one}`' for one in places)}"
     return InvalidInput(f"there is no node `{name[:64]}`", path=at, hint=hint)
 
@@ -267,7 +269,7 @@ def _unknown(name: str, places: Collection[str], at: str) -> InvalidInput:
 def _known(raw: Mapping[str, Any], known: Collection[str], at: str) -> None:
     for name in raw:
         if name not in known:
-            near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+            near = difflib.get_close_matches(str(name)[:64], list(known), n=1, cutoff=0.5)
             hint = f"did you mean `{near[0]}`" if near else f"known: {', '.join(sorted(known))}"
             raise InvalidInput(f"`{str(name)[:64]}` is not known here", path=f"{at}/{name}", hint=hint)
 

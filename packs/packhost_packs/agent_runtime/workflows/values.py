@@ -19,7 +19,7 @@ MEMBERS = ("text", "outcome", "status", "json")
 Test = Literal["equals", "contains", "exists"]
 TESTS: tuple[Test, ...] = ("equals", "contains", "exists")
 
-_REFERENCE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_REFERENCE = re.compile(r"\{\{([^{}]*)\}\}")
 
 
 class Missing:
@@ -31,14 +31,14 @@ MISSING = Missing()
 
 def references(template: str) -> list[str]:
     """The paths that a text refers to as `{{path}}`, in order."""
-    return _REFERENCE.findall(template)
+    return [path.strip() for path in _REFERENCE.findall(template)]
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
     """The text with each reference replaced by what it finds: a string as it is, other data as JSON."""
 
     def found(match: re.Match[str]) -> str:
-        value = look_up(match[1], values)
+        value = look_up(match[1].strip(), values)
         if isinstance(value, Missing):
             return ""
         return value if isinstance(value, str) else strict_json.dumps(value).decode()
