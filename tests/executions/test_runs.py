@@ -13,7 +13,7 @@ import pytest
 from packhost.errors import PackhostError
 from packhost.executions import ops
 from packhost.executions.request import Request, request_of
-from packhost.kinds.context import CallContext, RunResult
+from packhost.kinds.context import CallContext, RunResult, RunStopped
 from packhost.rules.scopes import Layer, parse_scope
 from packhost.store.ops import sessions
 
@@ -106,6 +106,25 @@ async def test_a_driver_that_breaks_ends_its_run_and_not_the_host(lab: Any) -> N
     assert (row.outcome, "by zero" in row.result_json) == ("error", True)
     lab.script(DONE)
     assert (await lab.turn()).value["outcome"] == "completed"
+
+
+@pytest.mark.parametrize(("at", "then"), [(1e18, "paused"), (-5.0, "completed")])
+async def test_a_driver_may_wait_for_any_time(lab: Any, at: float, then: str) -> None:
+    class Waiting:
+        name = "waiting:run"
+
+        async def drive(self, run: Any) -> RunResult:
+            if run.state:
+                return RunResult("completed", {})
+            run.state["waited"] = True
+            raise RunStopped("waiting", wake_at=at)
+
+    lab.drivers["waiting:run"] = Waiting()
+    lab.tool("start", _starter(lab, "waiting:run"))
+    await lab.call("lab:start")
+    run_id = lab.run_ids()[0]
+    row = await lab.until(run_id, then)
+    assert (row.waiting_on or "").startswith("time:9987-") is (then == "paused")
 
 
 async def test_a_runs_narrowing_holds_after_an_interruption(lab: Any, building: Any) -> None:

@@ -14,6 +14,8 @@ PERSON = "person:"
 """How `paused_by` begins when a person paused the run."""
 TIME = "time:"
 """How `waiting_on` begins when the run goes on by itself at a time."""
+_LAST_TIME = 253_000_000_000.0
+"""In the year 9987: no driver's arithmetic makes a run that cannot be written down."""
 
 
 def begin(tx: Tx, new: NewExecution, owner: str, ttl: float) -> int:
@@ -112,7 +114,8 @@ def withdraw_pause(tx: Tx, id: str, by: str) -> bool:
 
 def time_text(at: float) -> str:
     """`waiting_on` of a run that waits for a time, in seconds since the epoch."""
-    return f"{TIME}{datetime.fromtimestamp(at, UTC).isoformat(timespec='milliseconds')}"
+    held = datetime.fromtimestamp(min(max(at, 0.0), _LAST_TIME), UTC)
+    return f"{TIME}{held.isoformat(timespec='milliseconds')}"
 
 
 def waiting_for_time(tx: Reading) -> tuple[tuple[str, float], ...]:
