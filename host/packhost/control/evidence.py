@@ -16,7 +16,6 @@ from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessa
 from packhost.store.base import Reading
 from packhost.store.ops import approvals, calls, events, executions, sessions
 from packhost.store.rows import CallRow, ExecutionRow
-from packhost.trace import Issue, Report, check
 
 log = logging.getLogger("packhost.evidence")
 PAGE = 1_000
@@ -59,7 +58,7 @@ def evidence_of(parts: Parts, row: ExecutionRow) -> dict[str, Any] | None:
             issues.append({**named, **_gap("NO_TRACE", f"it cannot be written as a trace: {error}")})
             continue
         lines += [{**named, **line} for line in _correlation(trace, made, prefix)]
-        issues += [{**named, **issue} for issue in _issues(check(trace))]
+        issues += [{**named, **issue} for issue in _judged(trace)]
         for name, amount in trace["used"].items():
             used[name] = used.get(name, 0) + amount
     removed = parts.store.read(_redacted, row.id)
@@ -197,8 +196,11 @@ def _budgets(limits: Mapping[str, Any], used: Mapping[str, float]) -> dict[str, 
 
 def _gap(code: str, detail: str) -> dict[str, Any]:
     """A gap of the record itself, in the form of an issue."""
-    return Issue(code, "gap", 0, None, None, "", detail).as_json()
+    place = {"turn": 0, "block_index": None, "path": ""}
+    return {"code": code, "severity": "gap", **place, "detail": detail}
 
 
-def _issues(report: Report) -> list[dict[str, Any]]:
-    return [issue.as_json() for issue in report.issues]
+def _judged(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
+    from packhost.trace import check  # a host that starts has no use for the validator
+
+    return [issue.as_json() for issue in check(trace).issues]
