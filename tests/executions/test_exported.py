@@ -14,6 +14,7 @@ import pytest
 import packhost_packs.agent_runtime
 from packhost.control.base import Parts
 from packhost.control.evidence import evidence_of, runs_trace
+from packhost.control.records import runs_show
 from packhost.errors import PackhostError, ToolFailed
 from packhost.hookspecs import build_plugins
 from packhost.kinds.context import CallContext
@@ -317,3 +318,15 @@ async def test_earlier_runs_are_not_held_to_the_tools_of_today(lab: Any) -> None
     value = (await lab.turn(tools=["lab:note"])).value
     trace, report = await exported(lab, value["run_id"])
     assert (report.codes, [tool["name"] for tool in trace["tools"]]) == ([], ["lab_note"])
+
+
+async def test_untrusted_output_is_in_its_envelope_wherever_a_run_is_shown(lab: Any) -> None:
+    lab.tool("note", untrusted_output=True)
+    lab.script(calls("a"), DONE)
+    value = (await lab.turn(loop=True)).value
+    (call,) = (await runs_show(parts(lab), {"id": value["run_id"]}))["calls"]
+    assert call["result"].startswith("<UNTRUSTED_TOOL_OUTPUT ")
+    trace, report = await exported(lab, value["run_id"])
+    assert report.codes == []
+    trace["messages"][2]["content"][0]["content"] = '{"echo": {}}'
+    assert check(trace).codes == ["UNTRUSTED_UNWRAPPED"]

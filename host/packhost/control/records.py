@@ -180,7 +180,15 @@ def _call_json(call: CallRow) -> dict[str, Any]:
         "approval_id": call.approval_id,
         "grant_id": call.grant_id,
         "enforcement": call.enforcement,
-        "result": json.loads(call.result_json) if call.result_json else None,
+        "result": _as_recorded(call.result_json) if call.result_json else None,
         "started_at": call.started_at,
         "ended_at": call.ended_at,
     }
+
+
+def _as_recorded(text: str) -> Any:
+    """A recorded result: JSON, or the envelope of untrusted output as it stands."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
