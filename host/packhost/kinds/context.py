@@ -169,10 +169,11 @@ class RunHandle(Protocol):
         """Wait at a safe point: raises `RunStopped` as soon as the run is to pause or end."""
 
     async def branch(self, name: str, spec: Mapping[str, Any]) -> RunHandle:
-        """A part of this run with a conversation of its own, in the session `RUN.NAME`; the same one each time.
+        """A part of this run with a conversation of its own, in the session `RUN.NAME`; the same each time.
 
-        Its `spec` is the one given; its `state` is the member `name` of this handle's `state["branches"]` and is written down with
-        it; ids of its calls are its own; pause, end, autonomy and limits of the host are the run's.
+        Its `spec` is the one given. Its `state` is the member `name` of this handle's
+        `state["branches"]` and is written down with it. Its calls are recorded under `NAME/ID`, so that
+        two branches may have the same ids. Pausing, ending and autonomy are the run's.
         """
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
