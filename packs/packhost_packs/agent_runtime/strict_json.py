@@ -12,7 +12,8 @@ MAX_DEPTH = 128
 """Arrays and objects within each other."""
 
 # A string without an end is one match as well: else each of its quotes would be a new start.
-_STRUCTURE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
+_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 _PREFIXES = re.compile(r"(?:-|t|tr|tru|f|fa|fal|fals|n|nu|nul|\\u?[0-9A-Fa-f]{0,3})\Z")
 
 
@@ -24,7 +25,7 @@ def loads(data: bytes | str, what: str, issue: str = "INPUT_JSON_INVALID", cut: 
     end, and with an issue of its own for invalid UTF-8, a duplicate key, `NaN` and an infinity.
     """
     text = data if isinstance(data, str) else _decoded(data, what)
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(text):
         raise TurnFault("protocol_error", issue, f"{what} is nested too deeply")
     try:
         value = _DECODER.decode(text)
@@ -63,20 +64,22 @@ def _decoded(data: bytes, what: str) -> str:
         raise TurnFault("protocol_error", "SSE_INVALID_UTF8", f"{what} is not valid UTF-8") from None
 
 
-def _depth(text: str) -> int:
-    """The deepest nesting of brackets outside strings."""
-    deepest = depth = 0
-    for found in _STRUCTURE.finditer(text):
-        first = text[found.start()]
-        if first in "[{":
-            depth += 1
-            if depth > deepest:
-                deepest = depth
-                if deepest > MAX_DEPTH:
-                    break
-        elif first in "]}":
-            depth -= 1
-    return deepest
+def _is_deep(text: str) -> bool:
+    """Whether brackets nest deeper than `MAX_DEPTH`: innermost pairs are taken out, level by level.
+
+    What does not pair up is not valid JSON and is left to the reader, which says so.
+    """
+    brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text))
+    for _ in range(MAX_DEPTH):
+        fewer = _without_pairs(brackets)
+        if fewer == brackets:
+            return False
+        brackets = fewer
+    return _without_pairs(brackets) != brackets
+
+
+def _without_pairs(brackets: str) -> str:
+    return brackets.replace("[]", "\0").replace("{}", "\0").replace("\0", "")
 
 
 def _is_cut(text: str, error: json.JSONDecodeError) -> bool:

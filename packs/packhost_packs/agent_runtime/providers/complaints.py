@@ -46,10 +46,15 @@ def status_fault(status: int, headers: Mapping[str, str], body: bytes) -> TurnFa
 
 
 def error_fault(data: str | bytes | Mapping[str, Any], *, begun: bool) -> TurnFault:
-    """The fault for an error that came after a 200; `status` is what the error itself stands for."""
+    """The fault for an error that came after a 200; `status` is what the error itself stands for.
+
+    One that stands for none is taken to have spent something, so that it is not repeated.
+    """
     words, status = _said(data if isinstance(data, Mapping) else _loaded(data))
     told = "the provider reported an error in its reply" + (f": {words}" if words else "")
-    return TurnFault("provider_error", "PROVIDER_ERROR_EVENT", told, status=status, begun=begun)
+    return TurnFault(
+        "provider_error", "PROVIDER_ERROR_EVENT", told, status=status, begun=begun or status is None
+    )
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:

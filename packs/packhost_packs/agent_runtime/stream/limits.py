@@ -17,7 +17,7 @@ class SafetyLimits:
 
     response_bytes: int = 8 * MIB
     stream_bytes: int = 32 * MIB
-    event_bytes: int = 4 * MIB
+    event_bytes: int = 2 * MIB
     events: int = 200_000
     snapshots: int = 200_000
     content_blocks: int = 1024

@@ -22,8 +22,7 @@ class SseDecoder:
 
     def __init__(self, max_event_bytes: int) -> None:
         self._limit = max_event_bytes
-        self._partial: list[bytes] = []
-        self._partial_size = 0
+        self._partial = bytearray()
         self._data: list[bytes] = []
         self._event = b""
         self._held = 0
@@ -57,9 +56,9 @@ class SseDecoder:
         lines = chunk.split(b"\n")
         rest = lines.pop()
         if lines and self._partial:
-            lines[0] = b"".join(self._partial) + lines[0]
+            self._partial += lines[0]
+            lines[0] = bytes(self._partial)
             self._partial.clear()
-            self._partial_size = 0
         for number, line in enumerate(lines):
             if line:
                 self._field(line)
@@ -71,9 +70,8 @@ class SseDecoder:
                         self._refuse_rest(rest or b"".join(lines[number:]))
                         return
         if rest:
-            self._partial.append(rest)
-            self._partial_size += len(rest)
-            if self._held + self._partial_size > self._limit:
+            self._partial += rest
+            if self._held + len(self._partial) > self._limit:
                 raise exceeded("event_bytes", self._limit)
 
     def _dispatch(self) -> tuple[str, str] | None:

@@ -284,7 +284,7 @@ def test_an_error_after_a_200_is_a_provider_error(
     streams: Any, event: str | None, error: Any, status: int | None, words: str
 ) -> None:
     first = streams.fault("chat", streams.frame(error, event))
-    assert (first.outcome, first.status, first.begun) == ("provider_error", status, False)
+    assert (first.outcome, first.status, first.begun) == ("provider_error", status, status is None)
     assert first.message.endswith(f"in its reply{words}")
     late = streams.fault("chat", streams.chat({"content": "x"}, streams.frame(error, event)))
     assert (late.outcome, late.begun) == ("provider_error", True)

@@ -220,7 +220,7 @@ def test_a_reply_that_may_not_be_run_keeps_its_text_and_no_call(
 def test_an_error_after_a_200_is_a_provider_error(streams: Any, kind: str, status: int | None) -> None:
     error = streams.event("error", error={"type": kind, "message": "busy"})
     early, late = streams.fault("messages", error), streams.fault("messages", streams.start() + error)
-    assert (early.outcome, early.status, early.begun) == ("provider_error", status, False)
+    assert (early.outcome, early.status, early.begun) == ("provider_error", status, status is None)
     assert (late.outcome, late.status, late.begun) == ("provider_error", status, True)
     unnamed = streams.frame({"type": "error", "error": {"type": kind}})
     assert streams.fault("messages", unnamed).outcome == "provider_error"
