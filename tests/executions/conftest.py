@@ -272,6 +272,8 @@ class Building:
                 yield lab
             finally:
                 tasks.cancel_scope.cancel()
+        await self.store.flush()
+        every_run_passes_the_validator(self.store)
 
 
 @pytest.fixture
@@ -299,7 +301,6 @@ async def building(tmp_path: Path) -> AsyncIterator[Building]:
     store = SqliteStore(tmp_path / "store.db", "w")
     try:
         yield Building(store, root, descriptor)
-        every_run_passes_the_validator(store)
     finally:
         await store.close()
         os.close(descriptor)

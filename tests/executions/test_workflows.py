@@ -344,3 +344,11 @@ async def test_a_result_is_exported_below_the_runs_own_folder(lab: Any, building
     assert written == {name: one for name, one in value.items() if name != "exported"}
     waiting = (await run(lab, node("a", wake_at="+1h"), export=True)).value
     assert "exported" not in waiting
+
+
+async def test_a_result_that_cannot_be_exported_is_returned_all_the_same(lab: Any, building: Any) -> None:
+    models(lab, a=says("hello"))
+    (building.root / ".agent-runtime" / "results").write_text("in the way")
+    value = (await run(lab, node("a"), export=True)).value
+    assert (value["outcome"], value["text"], "exported" in value) == ("completed", "hello", False)
+    assert "was not written" in value["export_error"]

@@ -46,12 +46,16 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
 def exported(context: CallContext, arguments: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """The result, written to a file of its own when that is asked for and the run has ended.
 
-    Raises `ScopeDenied` where the call's scopes do not reach the folder.
+    A file that cannot be written takes nothing from the result, which then says why.
     """
     if not arguments.get("export") or result["outcome"] in ("running", "paused", "interrupted"):
         return result
     path = f"{RESULTS}/{result['run_id']}.json"
-    context.files.write(path, json.dumps(result, ensure_ascii=False, indent=2).encode() + b"\n")
+    text = json.dumps(result, ensure_ascii=False, indent=2)
+    try:
+        context.files.write(path, text.encode() + b"\n")
+    except PackhostError as error:
+        return {**result, "export_error": f"`{path}` was not written: {error.message}"}
     return {**result, "exported": path}
 
 
