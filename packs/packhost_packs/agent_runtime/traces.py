@@ -37,7 +37,7 @@ def trace_of(record: RunRecord) -> dict[str, Any]:
         "events": events,
         "run": {"id": record.id, "kind": record.kind, "status": record.status, "node": record.branch},
     }
-    if record.status not in _ENDED:
+    if record.status not in _ENDED and all(event["type"] != "outcome" for event in events):
         trace["outcome"] = "paused" if record.status in ("running", "queued") else record.status
     return trace
 
