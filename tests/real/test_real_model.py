@@ -53,18 +53,16 @@ async def ask(client: Client) -> CallToolResult:
 
 
 @pytest.mark.parametrize("protocol", ["anthropic", "openai"])
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_real_model_reads_a_file_through_the_gate(
+async def test_a_real_model_reads_a_file_through_the_gate_without_a_stream(
     workspace: Any,
     speaking_to: Callable[..., AbstractAsyncContextManager[Client]],
     serve_model: Callable[[], AbstractContextManager[str]],
     protocol: str,
-    stream: bool,
 ) -> None:
     for path, says in EXAMPLES.items():
         (workspace.root / path).write_text(f"{says}\n")
     with serve_model() as base_url, anyio.fail_after(120):
-        async with speaking_to(protocol, base_url, stream=stream, model="smollm2", timeout="60s") as client:
+        async with speaking_to(protocol, base_url, stream=False, model="smollm2", timeout="60s") as client:
             result = await ask(client)
 
     assert not result.is_error, text_of(result)
@@ -74,6 +72,57 @@ async def test_a_real_model_reads_a_file_through_the_gate(
     assert "the harbour opens at nine" in turn["text"]
     assert turn["usage"]["output_tokens"] > 0
     assert ("call.ok", "workspace:read_file") in calls_of(workspace, turn["run_id"])
+
+
+LIST = "workspace_list_directory"
+FOLDERS = {
+    "red": ("notes.txt", "buy milk"),
+    "blue": ("todo.txt", "call the plumber"),
+    "green": ("list.txt", "start here"),
+    "grey": ("plan.txt", "sow the beans"),
+    "pink": ("diary.txt", "it rained"),
+}
+
+
+async def two_calls(client: Client, folder: str, name: str, says: str) -> list[dict[str, Any]]:
+    """One question answered by two calls, the second of which needs what the first one gave."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": f"List {folder}, then read its file."}]
+    for number, (tool, path) in enumerate(((LIST, folder), (TOOL, f"{folder}/{name}"))):
+        call = {"type": "tool_call", "id": f"{folder}_{number}", "name": tool, "input": {"path": path}}
+        shown = text_of(await client.call_tool(tool, {"path": path}))
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": shown}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return [*messages, {"role": "assistant", "content": f"It says: {says}"}]
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "openai"])
+async def test_a_real_model_streams_a_loop_in_which_one_tool_uses_what_another_gave(
+    workspace: Any,
+    speaking_to: Callable[..., AbstractAsyncContextManager[Client]],
+    serve_model: Callable[[], AbstractContextManager[str]],
+    protocol: str,
+) -> None:
+    for folder, (name, says) in {**FOLDERS, "gold": ("hello.txt", "the harbour opens at nine")}.items():
+        (workspace.root / folder).mkdir()
+        (workspace.root / folder / name).write_text(f"{says}\n")
+    tools = ["workspace:list_directory", "workspace:read_file"]
+    with serve_model() as base_url, anyio.fail_after(240):
+        async with speaking_to(protocol, base_url, model="smollm2", timeout="120s") as client:
+            messages = [
+                message
+                for folder, (name, says) in FOLDERS.items()
+                for message in await two_calls(client, folder, name, says)
+            ]
+            messages.append({"role": "user", "content": "List gold, then read its file."})
+            turn = {"messages": messages, "tools": tools, "loop": True}
+            result = await client.call_tool("agent-runtime_execute-turn", turn)
+
+    assert not result.is_error, text_of(result)
+    run = result.structured_content
+    assert run is not None
+    assert (run["outcome"], run["turns"], run["tool_calls"]) == ("completed", 3, 2), run
+    assert "the harbour opens at nine" in run["text"]
+    assert {("call.ok", tool) for tool in tools} <= calls_of(workspace, run["run_id"])
 
 
 def calls_of(workspace: Any, run_id: str) -> set[tuple[str, str]]:
