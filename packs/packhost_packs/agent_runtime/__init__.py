@@ -10,8 +10,7 @@ __all__ = ["packhost_run_drivers", "packhost_trace_writers"]
 @hookimpl
 def packhost_run_drivers() -> list[RunDriver]:
     """The drivers of `agent-runtime:turn` and `agent-runtime:workflow`."""
-    from packhost_packs.agent_runtime.loop import TurnDriver  # a listing of tools needs no loop
-    from packhost_packs.agent_runtime.workflows.driver import WorkflowDriver  # as above
+    from packhost_packs.agent_runtime.drivers import TurnDriver, WorkflowDriver  # only a host has a use
 
     return [TurnDriver(), WorkflowDriver()]
 
@@ -19,6 +18,6 @@ def packhost_run_drivers() -> list[RunDriver]:
 @hookimpl
 def packhost_trace_writers() -> dict[str, TraceWriter]:
     """Runs of turns and the nodes of workflows as traces."""
-    from packhost_packs.agent_runtime.traces import trace_of  # as above
+    from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW, write_trace  # as above
 
-    return dict.fromkeys(("agent-runtime:turn", "agent-runtime:workflow"), trace_of)
+    return dict.fromkeys((TURN, WORKFLOW), write_trace)

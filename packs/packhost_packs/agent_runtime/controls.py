@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from packhost.api import CallContext, RunView, SessionView
+from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.execute import exported, result_of, services
 from packhost_packs.agent_runtime.limits import seconds
-from packhost_packs.agent_runtime.loop import DRIVER as TURN
-from packhost_packs.agent_runtime.workflows.driver import DRIVER as WORKFLOW
 
 DRIVERS = frozenset({TURN, WORKFLOW})
 ENDED = frozenset({"completed", "failed", "aborted"})

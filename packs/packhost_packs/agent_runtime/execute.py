@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from packhost.api import CallContext, HostServices, InvalidInput, PackhostError, RunView
-from packhost_packs.agent_runtime.loop import DRIVER
+from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.requests import turn_spec
-from packhost_packs.agent_runtime.workflows.driver import DRIVER as WORKFLOW
 from packhost_packs.agent_runtime.workflows.start import workflow_spec
 
 _UNBUILT = ("runtime_tools", "client_tools", "variables")
@@ -31,7 +30,7 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
     if arguments.get("workflow") is not None:
         driver, spec = WORKFLOW, workflow_spec(context, arguments)
     else:
-        driver, spec = DRIVER, _spec(context, arguments)
+        driver, spec = TURN, _spec(context, arguments)
     background = bool(arguments.get("background"))
     run_id = await host.runs.start(
         driver, spec, context=context, session_id=arguments.get("session_id"), background=background

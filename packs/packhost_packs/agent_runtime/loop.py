@@ -25,8 +25,6 @@ from packhost_packs.agent_runtime.profiles import choose
 from packhost_packs.agent_runtime.providers.base import Reply
 from packhost_packs.agent_runtime.providers.choice import provider_for
 
-DRIVER = "agent-runtime:turn"
-
 FAILED = frozenset({"protocol_error", "provider_error", "unsupported"})
 """Outcomes of a run that has failed."""
 _SETTLE = 2.0
@@ -34,26 +32,11 @@ _RAW_INPUT = 2_000
 """So many characters of an input that cannot be read are shown."""
 
 
-class TurnDriver:
-    """Runs `agent-runtime:turn`: one turn, or turns to an end."""
-
-    @property
-    def name(self) -> str:
-        """The word in a run's `kind`."""
-        return DRIVER
-
-    async def drive(self, run: RunHandle) -> RunResult:
-        """Run to an end; `RunStopped` passes at a safe point.
-
-        Raises `PackhostError` when the run cannot begin: no such model, messages that continue nothing.
-        """
-        return await run_turns(run)
-
-
 async def run_turns(run: RunHandle, share: Share | None = None) -> RunResult:
     """Run turns by the run's request to an end, within `share` where this is one part of a run.
 
-    Raises `RunStopped` and `PackhostError` as `TurnDriver.drive`.
+    Raises `RunStopped` at a safe point, and `PackhostError` when the run cannot begin: no such model,
+    messages that continue nothing.
     """
     loop = _Loop(run, share)
     try:

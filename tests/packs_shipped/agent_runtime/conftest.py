@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from packhost.kinds.context import OfferedTool, RunResult, RunStopped, ToolOutcome
+from packhost_packs.agent_runtime.drivers import TurnDriver
 from packhost_packs.agent_runtime.limits import Limits
-from packhost_packs.agent_runtime.loop import TurnDriver
 
 Answer = Callable[[Mapping[str, Any]], Awaitable[ToolOutcome]]
 

@@ -23,24 +23,15 @@ from packhost_packs.agent_runtime.workflows.outcome import result_of_workflow
 from packhost_packs.agent_runtime.workflows.plan import Node, node_of, wake_time
 from packhost_packs.agent_runtime.workflows.values import INPUT, render, result_values
 
-DRIVER = "agent-runtime:workflow"
 SIDE_BY_SIDE = 4
 """So many nodes run at once."""
 
 _CANNOT_BEGIN = frozenset({"INVALID_INPUT", "NOT_FOUND", "MODEL_NOT_CONFIGURED", "CONFIG_INVALID"})
 
 
-class WorkflowDriver:
-    """Runs `agent-runtime:workflow`."""
-
-    @property
-    def name(self) -> str:
-        """The word in a run's `kind`."""
-        return DRIVER
-
-    async def drive(self, run: RunHandle) -> RunResult:
-        """Run every node to its end; `RunStopped` passes when nothing is left to do before a time."""
-        return await _Workflow(run).to_end()
+async def run_workflow(run: RunHandle) -> RunResult:
+    """Run every node to its end; raises `RunStopped` when nothing is left to do before a time."""
+    return await _Workflow(run).to_end()
 
 
 class _Workflow:
