@@ -163,3 +163,36 @@ def test_a_schema_and_a_pattern_made_to_take_long_do_not() -> None:
         began = time.process_time()
         assert "SCHEMA_UNSUPPORTED_KEYWORD" in check(trace).codes
         assert time.process_time() - began < 20
+
+
+def repeated(member: str) -> Any:
+    """Traces in which one large value is met again and again by many small ones."""
+    large = ["x" * 50] * 4_000
+    use = {"type": "tool_use", "id": "c1", "name": "note", "input": {"text": large}}
+    reply: Any = {"role": "assistant", "content": [use], "stop_reason": "tool_use"}
+    trace: Any = {"protocol": "messages", "messages": [reply], "outcome": "tool_request"}
+    trace["tools"] = [{"name": "note", "input_schema": {"properties": {"text": {"enum": [[]] * 3_000}}}}]
+    events: list[Any] = []
+    if member == "requests":
+        events = [{"type": "request", "messages": [{}], "tools": []}] * 3_000
+    elif member == "approvals":
+        for turn in range(1_000):
+            events.append({"type": "approval_asked", "approval": f"ap{turn}", "input": {}})
+            events.append({"type": "approval", "approval": f"ap{turn}", "decision": "approved"})
+            events.append({"type": "dispatch", "id": "c1", "approval": f"ap{turn}"})
+    elif member == "requested":
+        reply["requested_tools"] = [{"id": "c1", "name": "note", "input": {}}] * 3_000
+    return {**trace, "events": events}
+
+
+@pytest.mark.parametrize("member", ["enum", "requests", "approvals", "requested"])
+def test_one_large_value_is_looked_at_once_however_often_it_is_met(member: str) -> None:
+    trace = repeated(member)
+    began = time.process_time()
+    assert check(trace).issues
+    assert time.process_time() - began < 5
+
+
+def test_a_number_that_no_file_could_hold_is_unreadable() -> None:
+    with pytest.raises(TraceUnreadable):
+        check({"protocol": "messages", "messages": [{"role": "user", "content": 10**5_000}]})

@@ -25,6 +25,9 @@ and of this runtime. It needs no workspace and no host. `python -m packhost.trac
 nothing but Python's standard library, and `packhost.trace.check(trace)` returns the issues to a program.
 `packhost runs export RUN` writes a run of this host as a trace.
 
+`tests/trace/corpus/` holds a trace or more for every issue code, in both protocols where a code applies to
+both, and clean ones: each file names in `expect` exactly the codes that it must give.
+
 | Exit code | Meaning |
 | --- | --- |
 | 0 | nothing was found, or warnings alone |

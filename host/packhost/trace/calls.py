@@ -166,7 +166,7 @@ def _exact(reply: Reply, requested: list[Mapped], findings: Findings) -> None:
     calls = dict(zip(native, reply.calls, strict=True))
     for one, key in zip(requested, wanted, strict=True):
         if key in calls:
-            _alike(one, calls[key], findings)
+            _alike(one, calls.pop(key), findings)
 
 
 def _alike(one: Mapped, call: Call, findings: Findings) -> None:

@@ -73,6 +73,7 @@ class _Conduct:
         self.ran: dict[str, bool] = {}
         """Ids that were run, and whether their effects are known."""
         self.approvals: dict[str, _Approval] = {}
+        self.inputs: dict[str, str] = {}
 
     def take(self, event: Event) -> None:
         """Act on one event."""
@@ -138,7 +139,8 @@ class _Conduct:
         self._approved(event, id)
 
     def _idempotent(self, event: Event) -> bool:
-        tool = self.trace.tools.get(event.text("name") or str(self.ids.get(event.text("id") or "")))
+        name = event.text("name") or self.ids.get(event.text("id") or "")
+        tool = self.trace.tools.get(name) if isinstance(name, str) else None
         return event.raw.get("idempotent") is True or (tool is not None and tool.idempotent)
 
     def _again(self, event: Event, id: str) -> None:
@@ -160,23 +162,25 @@ class _Conduct:
             return
         if approval.used_by is not None:
             self.say("APPROVAL_REPLAYED", event, f"the approval was used by `{shown(approval.used_by)}`")
+            return
         approval.used_by = id
         run = event.text("name") or self.ids.get(id)
         renamed = approval.name is not None and run is not None and approval.name != run
-        changed = approval.input is not None and fingerprint(approval.input) != fingerprint(
-            self._input(event, id)
-        )
+        changed = approval.input is not None and fingerprint(approval.input) != self._input(event, id)
         if renamed or changed:
             self.say("APPROVAL_ARGS_CHANGED", event, "the person was shown another call")
 
-    def _input(self, event: Event, id: str) -> Any:
+    def _input(self, event: Event, id: str) -> str:
+        """What the call was run with, as a fingerprint; a call's own is made once."""
         if "input" in event.raw:
-            return event.raw["input"]
-        call = self.trace.known.get(id)
-        try:
-            return input_of(call) if call is not None else None
-        except BadInput:
-            return None
+            return fingerprint(event.raw["input"])
+        if id not in self.inputs:
+            call = self.trace.known.get(id)
+            try:
+                self.inputs[id] = fingerprint(input_of(call) if call is not None else None)
+            except BadInput as bad:
+                self.inputs[id] = bad.code
+        return self.inputs[id]
 
     def _result(self, event: Event) -> None:
         id = event.text("id") or ""

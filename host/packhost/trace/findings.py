@@ -10,6 +10,7 @@ from packhost.trace.codes import CODES, Severity
 MAX_ISSUES = 1_000
 """Issues that a report lists; further ones are counted and not kept."""
 _SHOWN = 200
+_BITS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,11 @@ class Findings:
 
 
 def shown(value: object) -> str:
-    """A text of the trace as a message may quote it: one printable line, shortened."""
+    """A value of the trace as a message may quote it: one printable line, shortened; or its kind."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        return "a number of many digits"
     text = value if isinstance(value, str) else repr(value)
     line = "".join(c if c.isprintable() else " " for c in text[: _SHOWN + 1])
     return f"{line[:_SHOWN]}…" if len(line) > _SHOWN else line

@@ -132,6 +132,7 @@ def _additional(
 ) -> None:
     if meant is True or not isinstance(value, dict) or "patternProperties" in schema:
         return
+    walk.work.left -= len(value)
     known = schema.get("properties")
     for name in sorted(value.keys() - (known.keys() if isinstance(known, Mapping) else set())):
         if meant is False:
@@ -162,22 +163,26 @@ def _enum(walk: _Walk, value: Any, meant: Any, path: str, schema: Mapping[str, A
     walk.work.left -= len(meant) if isinstance(meant, list) else 0
     if not isinstance(meant, list):
         walk.gap("enum", "`enum` is no list")
-    elif not any(_equal(value, one) for one in meant):
+    elif not _among(walk, value, meant):
         walk.say("SCHEMA_ENUM", path, "it is none of the allowed values")
 
 
 def _const(walk: _Walk, value: Any, meant: Any, path: str, schema: Mapping[str, Any], depth: int) -> None:
-    if not _equal(value, meant):
+    if not _among(walk, value, [meant]):
         walk.say("SCHEMA_ENUM", path, "it is not the one allowed value")
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _among(walk: _Walk, value: Any, allowed: list[Any]) -> bool:
     """As JSON Schema has it: `1` and `1.0` are equal, `1` and `true` are not."""
-    if isinstance(first, bool) or isinstance(second, bool):
-        return first is second
-    if isinstance(first, int | float) and isinstance(second, int | float):
-        return first == second
-    return fingerprint(first) == fingerprint(second)
+    if isinstance(value, bool) or value is None:
+        return any(one is value for one in allowed)
+    if isinstance(value, int | float | str):
+        kind = str if isinstance(value, str) else int | float
+        return any(isinstance(one, kind) and not isinstance(one, bool) and one == value for one in allowed)
+    own = fingerprint(value)
+    alike = [fingerprint(one) for one in allowed if type(one) is type(value)]
+    walk.work.left -= len(own) + sum(map(len, alike))
+    return own in alike
 
 
 def _bound(measure: Callable[[Any], Any], holds: Callable[[Any, Any], bool], said: str) -> _Check:
@@ -187,7 +192,7 @@ def _bound(measure: Callable[[Any], Any], holds: Callable[[Any, Any], bool], sai
             return
         size = measure(value)
         if size is not None and not holds(size, meant):
-            walk.say("SCHEMA_BOUND", path, f"it {said} {meant}")
+            walk.say("SCHEMA_BOUND", path, f"it {said} {shown(meant)}")
 
     return check
 
@@ -201,11 +206,16 @@ def _size(kind: type[str] | type[list[Any]] | type[dict[str, Any]]) -> Callable[
 
 
 def _unique(walk: _Walk, value: Any, meant: Any, path: str, schema: Mapping[str, Any], depth: int) -> None:
-    if meant is True and isinstance(value, list) and len({fingerprint(one) for one in value}) != len(value):
+    if meant is not True or not isinstance(value, list):
+        return
+    prints = [fingerprint(one) for one in value]
+    walk.work.left -= sum(map(len, prints))
+    if len(set(prints)) != len(prints):
         walk.say("SCHEMA_BOUND", path, "it holds one value twice")
 
 
 def _pattern(walk: _Walk, value: Any, meant: Any, path: str, schema: Mapping[str, Any], depth: int) -> None:
+    walk.work.left -= len(value) if isinstance(value, str) else 0
     made = _compiled(meant)
     if made is None:
         walk.gap("pattern", f"the pattern {shown(meant)} is outside the subset")

@@ -68,10 +68,10 @@ def compare(
     given: Sequence[Thought], kept: Sequence[Thought], path: str, turn: int, findings: Findings
 ) -> None:
     """Say what of the thinking that was given is no longer so in what was kept or sent back."""
-    if [_whole(one) for one in given] == [_whole(one) for one in kept]:
-        return
     if len(kept) < len(given):
         findings.add("THINKING_MISSING", path, f"{len(kept)} of {len(given)} items are left", turn=turn)
+        return
+    if [_whole(one) for one in given] == [_whole(one) for one in kept]:
         return
     if sorted(map(_whole, given)) == sorted(map(_whole, kept)):
         findings.add("THINKING_REORDERED", path, "the items have another order", turn=turn)

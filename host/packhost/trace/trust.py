@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from packhost.trace.findings import Findings
 from packhost.trace.model import Group, Mapped, Reply, Trace, unreadable
 from packhost.trace.schema import pointer
 from packhost.trace.strict import Doubled, fingerprint
-from packhost.trace.thinking import compare, thoughts
+from packhost.trace.thinking import Thought, compare, thoughts
 
+MAX_BITS = 14_000
+"""What a whole number may have: as many as a reader of JSON takes."""
 MAX_DEPTH = 200
 """Levels of nesting of a trace that is read at all."""
 ENVELOPE = "UNTRUSTED_TOOL_OUTPUT"
@@ -36,7 +38,8 @@ def check_trust(trace: Trace, findings: Findings) -> None:
 def survey(raw: Any, findings: Findings) -> None:
     """Walk the whole trace once: secrets in it, nesting, keys that stand twice outside a call's input.
 
-    Raises `TraceUnreadable` for the latter two: nobody can say what such a trace means.
+    Raises `TraceUnreadable` for the latter two: nobody can say what such a trace means. So it does for
+    a number that no file could hold.
     """
     left: list[tuple[Any, Any, int, bool]] = [(raw, None, 0, False)]
     while left:
@@ -45,6 +48,8 @@ def survey(raw: Any, findings: Findings) -> None:
             if _SECRET.search(value):
                 findings.add("SECRET_IN_TRACE", _path(place), "the text has the form of a key or token")
             continue
+        if isinstance(value, int) and value.bit_length() > MAX_BITS:
+            raise unreadable(_path(place), "is a number of too many digits")
         if not isinstance(value, dict | list):
             continue
         if depth > MAX_DEPTH:
@@ -98,17 +103,17 @@ def _envelopes(trace: Trace, findings: Findings) -> None:
 
 
 def _requests(trace: Trace, findings: Findings) -> None:
-    first: Mapped | None = None
+    first: dict[str, str] = {}
+    kept = _Kept(trace.raw["messages"])
     for path, turn, request in _every_request(trace):
         _headers(trace, request, path, turn, findings)
         _max_tokens(trace, request, path, turn, findings)
-        if first is not None:
-            for member in ("system", "tools"):
-                if fingerprint(request.get(member, first.get(member))) != fingerprint(first.get(member)):
+        for member in ("system", "tools"):
+            if member in request:
+                now = fingerprint(request[member])
+                if first.setdefault(member, now) != now:
                     findings.add("PREFIX_MUTATED", path, f"`{member}` was changed in the run", turn=turn)
-        elif "system" in request or "tools" in request:
-            first = request
-        _prefix(trace, request, path, turn, findings)
+        _prefix(kept, request, path, turn, findings)
 
 
 def _every_request(trace: Trace) -> Iterator[tuple[str, int, Mapped]]:
@@ -149,20 +154,39 @@ def _max_tokens(trace: Trace, request: Mapped, path: str, turn: int, findings: F
         findings.add("MAX_TOKENS_INVALID", path, "`max_tokens` is no positive whole number", turn=turn)
 
 
-def _prefix(trace: Trace, request: Mapped, path: str, turn: int, findings: Findings) -> None:
-    """What was sent, against the messages of the trace at the same places."""
-    sent, kept = request.get("messages"), trace.raw["messages"]
+class _Kept:
+    """The messages of the trace, each looked at once however often it was sent."""
+
+    def __init__(self, messages: Sequence[Mapped]) -> None:
+        self.messages = messages
+        self._prints: dict[int, str] = {}
+        self._thoughts: dict[int, list[Thought]] = {}
+
+    def print_of(self, place: int) -> str:
+        if place not in self._prints:
+            self._prints[place] = fingerprint(_bare(self.messages[place]))
+        return self._prints[place]
+
+    def thoughts_of(self, place: int) -> list[Thought]:
+        if place not in self._thoughts:
+            self._thoughts[place] = thoughts(self.messages[place])
+        return self._thoughts[place]
+
+
+def _prefix(kept: _Kept, request: Mapped, path: str, turn: int, findings: Findings) -> None:
+    """What was sent, against the messages of the trace at the same places; the first that differs counts."""
+    sent = request.get("messages")
     for place, message in enumerate(sent if isinstance(sent, list) else ()):
         where = f"{path}/messages/{place}"
-        if place >= len(kept) or not isinstance(message, Mapping):
+        if place >= len(kept.messages) or not isinstance(message, Mapping):
             findings.add("PREFIX_MUTATED", where, "the history holds no such message", turn=turn)
             return
-        if fingerprint(_bare(message)) == fingerprint(_bare(kept[place])):
-            continue
-        before = findings.counts["error"]
-        compare(thoughts(kept[place]), thoughts(message), where, turn, findings)
-        if findings.counts["error"] == before:
-            findings.add("PREFIX_MUTATED", where, "the message is not what the history holds", turn=turn)
+        if fingerprint(_bare(message)) != kept.print_of(place):
+            before = findings.counts["error"]
+            compare(kept.thoughts_of(place), thoughts(message), where, turn, findings)
+            if findings.counts["error"] == before:
+                findings.add("PREFIX_MUTATED", where, "the message is not what the history holds", turn=turn)
+            return
 
 
 _NOTES = frozenset({"stop_reason", "finish_reason", "usage", "requested_tools", "supplied"})
