@@ -34,7 +34,7 @@ def show_evidence(evidence: Mapping[str, Any]) -> None:
         ]
         print_table(("BUDGET", "USED", "LIMIT"), used, empty="")
     click.echo()
-    found = [("gap", *_issue(one)) for one in evidence["coverage_gaps"]]
+    found = [("coverage_gap", *_issue(one)) for one in evidence["coverage_gaps"]]
     found += [(one["severity"], *_issue(one)) for one in evidence["issues"]]
     print_table(("SEVERITY", "ISSUE", "TURN", "WHAT"), found, empty="The record holds, with no coverage gap.")
 
