@@ -127,6 +127,38 @@ async def test_a_driver_may_wait_for_any_time(lab: Any, at: float, then: str) ->
     assert (row.waiting_on or "").startswith("time:9987-") is (then == "paused")
 
 
+class Losing:
+    """A store that loses each state that is not waited for."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def post(self, op: Any, *args: Any) -> Any:
+        if getattr(op, "__qualname__", "") != "Saving.write":
+            return self._store.post(op, *args)
+        return None
+
+
+async def test_a_call_with_effects_does_not_start_without_what_the_run_would_go_on_from(
+    building: Any, hanging: Callable[..., Any]
+) -> None:
+    building.store, store = Losing(building.store), building.store
+    slow = hanging()
+    async with building.host("host_a") as lab:
+        lab.tool("note", slow)
+        lab.script(calls("a"), calls("b", tool="lab_look"), DONE)
+        outcome = await lab.turn(loop=True)
+        assert (outcome.value["outcome"], slow.times) == ("completed", 0)
+        history = [row.message for row in _history(lab, outcome.value["session_id"])]
+        said = [block["content"].partition(":")[0] for block in history[2]["content"]]
+        assert said == ["TOOL_INTENT_NOT_COMMITTED"]
+        assert not history[4]["content"][0]["is_error"]
+    building.store = store
+
+
 async def test_a_runs_narrowing_holds_after_an_interruption(lab: Any, building: Any) -> None:
     narrow = Layer("subagent", (parse_scope("path read docs/**"), parse_scope("tool lab:*")))
     request = Request({"messages": []}, True, (narrow,))

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from packhost.errors import ConfigInvalid
+from packhost.errors import ConfigInvalid, StoreUnavailable
 from packhost.executions import ops
 from packhost.executions.active import Active, RunAsker, Waits
 from packhost.executions.connections import HostConnection, named_together
@@ -18,7 +18,7 @@ from packhost.gate import Caller, CallRequest, Completed, Deferred, Gate, Outcom
 from packhost.gate.configuration import Configuration
 from packhost.kinds.base import Tool
 from packhost.kinds.context import Connection, Message, OfferedTool, RunStopped, ToolOutcome
-from packhost.store.base import Store
+from packhost.store.base import Store, Tx
 from packhost.store.ops import calls, sessions
 from packhost.store.rows import CallRow, ExecutionRow
 from packhost.workspace.redaction import redact_json_text
@@ -47,6 +47,7 @@ class Handle:
         self._configuration = configuration
         self._waits = Waits()
         self._saved = row.state_json
+        self._saving: Saving | None = None
         self._state: dict[str, Any] = json.loads(row.state_json) if row.state_json else {}
 
     @property
@@ -121,17 +122,20 @@ class Handle:
     async def checkpoint(self, *, lazily: bool = False) -> None:
         """Write the state down if it changed; raises `RunStopped` when the run is to pause or end.
 
-        `lazily` it is not waited for: it is there no later than what is written after it.
+        `lazily` it is not waited for; a call with effects then starts in one step with it, or not at all.
         """
         text, epoch = self.state_json, self._active.epoch
         if text == self._saved or lazily:
             pause, abort = self._store.read(ops.wishes, self.run_id)
             if text != self._saved:
-                waiting = self._store.post(ops.save, self.run_id, self._owner, epoch, text)
+                self._saving = Saving(self.run_id, self._owner, epoch, text)
+                waiting = self._store.post(self._saving.write)
                 if waiting is not None:
                     await waiting
         else:
+            before = self._saving
             pause, abort = await self._store.write(ops.save, self.run_id, self._owner, epoch, text)
+            self._overtakes(before)
         self._saved = text
         if abort or self._active.aborting:
             self._active.aborting = True
@@ -165,7 +169,8 @@ class Handle:
     ) -> ToolOutcome:
         """`call_tool`, with the time in which a person is asked counted by `waits`."""
         asker = RunAsker(self._active, waits, self._store, self._owner)
-        request = CallRequest(name, arguments, self._caller(), self._active.tell_of_call, tool_use_id)
+        fence = None if self._saving is None else self._saving.check
+        request = CallRequest(name, arguments, self._caller(), self._active.tell_of_call, tool_use_id, fence)
         try:
             outcome = await self._gate.call(request, asker)
         except BaseException:
@@ -194,9 +199,15 @@ class Handle:
         """`append`, to the history of a branch's session."""
         text = self.state_json
         added = [self._written(message) for message in messages]
-        epoch = self._active.epoch
+        epoch, before = self._active.epoch, self._saving
         await self._store.write(ops.append, self.run_id, self._owner, epoch, text, session_id, added)
+        self._overtakes(before)
         self._saved = text
+
+    def _overtakes(self, before: Saving | None) -> None:
+        """A newer state is written: what became of the one before it no longer matters."""
+        if self._saving is before:
+            self._saving = None
 
     async def history_of(self, session_id: str) -> list[Message]:
         """The messages of a branch's session."""
@@ -226,6 +237,25 @@ class Handle:
             attended=active.asker is not None,
             epoch=active.epoch,
         )
+
+
+class Saving:
+    """A state that is written down along with whatever is written next."""
+
+    def __init__(self, run_id: str, owner: str, epoch: int, text: str) -> None:
+        self._of = (run_id, owner, epoch, text)
+        self._done = False
+
+    def write(self, tx: Tx) -> None:
+        """Write it; raises `Conflict` when another holds the run."""
+        self._done = False
+        ops.save(tx, *self._of)
+        self._done = True
+
+    def check(self) -> None:
+        """Raises `StoreUnavailable` when it is not written."""
+        if not self._done:
+            raise StoreUnavailable("what the run would go on from is not written down", hint="call again")
 
 
 class Branch:

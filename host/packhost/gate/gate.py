@@ -239,7 +239,7 @@ class Gate:
             return await self._run(found, context, configuration, durable=False)
         flight = self._flights.open(context.call_id)
         try:
-            await self._store.write(calls.begin, new)
+            await self._store.write(calls.begin, new, request.fence)
         except anyio.get_cancelled_exc_class():
             # the intent was committed before the cancellation came through: say that nothing started
             self._store.post(self._ended, context, "error", "CANCELLED", None)

@@ -45,6 +45,8 @@ class CallRequest:
     caller: Caller
     progress: Progress | None = None
     tool_use_id: str | None = None
+    fence: Callable[[], None] | None = None
+    """Asked in the transaction of the intent; raises `StoreUnavailable` where the call may not start yet."""
 
 
 @dataclass(frozen=True, slots=True)

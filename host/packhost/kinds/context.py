@@ -162,7 +162,7 @@ class RunHandle(Protocol):
     async def checkpoint(self, *, lazily: bool = False) -> None:
         """A safe point: writes `state` down, then raises `RunStopped` if the run is to pause or end.
 
-        `lazily` the writing is not waited for, where nothing that follows has effects.
+        `lazily` the writing is not waited for; a call with effects starts only along with it.
         """
 
     async def sleep(self, seconds: float) -> None:

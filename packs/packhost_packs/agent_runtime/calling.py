@@ -38,14 +38,14 @@ _THROWN = frozenset(
 
 
 class Calling:
-    """Makes a run's calls; `safe_point` writes the state down, lazily when told so, and may stop the run."""
+    """Makes a run's calls; `safe_point` has the state written down along with them and may stop the run."""
 
     def __init__(
         self,
         run: RunHandle,
         ledger: Ledger,
         tools: Sequence[OfferedTool],
-        safe_point: Callable[[bool], Awaitable[None]],
+        safe_point: Callable[[], Awaitable[None]],
     ) -> None:
         self._run = run
         self._ledger = ledger
@@ -65,7 +65,7 @@ class Calling:
                 self._finish(pending, first, ToolOutcome(False, REPEATED.format(times=SAME_FAILURES)))
                 continue
             pending.start([call["id"] for call in calls])
-            await self._safe_point(all(map(self._only_reads, calls)))
+            await self._safe_point()
             thrown = await self._make(pending, calls)
         if thrown:
             pending.fill(NOT_EXECUTED)

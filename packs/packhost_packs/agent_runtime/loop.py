@@ -114,9 +114,9 @@ class _Loop:
             self._ledger.open([tool.name for tool in on_offer])
             await self._append(added)
 
-    async def _safe_point(self, lazily: bool) -> None:
+    async def _safe_point(self) -> None:
         self._ledger.clock()
-        await self._run.checkpoint(lazily=lazily)
+        await self._run.checkpoint(lazily=True)
 
     async def _append(self, messages: Sequence[Message]) -> None:
         self._ledger.clock()

@@ -9,6 +9,7 @@ run is created and ended with it and leaves no events of its own.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -28,14 +29,17 @@ _INSERT = (
 )
 
 
-def begin(tx: Tx, new: NewCall) -> int:
+def begin(tx: Tx, new: NewCall, fence: Callable[[], None] | None = None) -> int:
     """Record the intent of a call, before its effect; its step.
 
     Uses up the approval and the grant that it names, and creates a direct call's run.
     Raises `Conflict` when the approval was used (`data["consumed_by"]`), decided otherwise or
     expired, the grant is spent, the run is held by another or being aborted, or the idempotency
-    key was used (`data["call_id"]`).
+    key was used (`data["call_id"]`). Raises what `fence` raises, which is asked first: whether
+    something that was queued before the intent is written.
     """
+    if fence is not None:
+        fence()
     if new.idem_key is not None:
         _unused(tx, new.idem_key)
     if new.execution is None:
