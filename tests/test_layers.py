@@ -50,7 +50,8 @@ def imported(path: Path, package: str) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            # what stands in the package itself is imported along with a part of it
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
     return {name for name in found if name.startswith(f"{package}.")}
 
 
@@ -90,7 +91,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     edges: dict[str, set[str]] = {}
     for name, path in known.items():
         targets = imported(path, "packhost") | imported(path, "packhost_packs")
-        edges[name] = {t if t in known else t.rpartition(".")[0] for t in targets} & known.keys() - {name}
+        edges[name] = {t if t in known else t.rpartition(".")[0] for t in targets} & (known.keys() - {name})
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:

@@ -110,7 +110,7 @@ def lab(folder: Path, tool: str, turns: int) -> Any:
 
 async def measure(tool: str, turns: int, runs: int) -> dict[str, float]:
     """Medians in milliseconds: a whole turn, and the same call without a loop."""
-    from packhost.executions import Runs
+    from packhost.executions.runs import Runs
     from packhost.gate import Caller, CallRequest, Gate
     from packhost.store.sqlite import SqliteStore
     from packhost_packs.agent_runtime import packhost_run_drivers

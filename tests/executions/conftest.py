@@ -20,7 +20,7 @@ import pytest
 import packhost_packs.agent_runtime
 from packhost.control.base import Parts
 from packhost.control.evidence import evidence_of
-from packhost.executions import Runs
+from packhost.executions.runs import Runs
 from packhost.gate import Answer, Caller, CallRequest, Gate, Outcome, Prompt
 from packhost.gate.catalog import build_catalog
 from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms

@@ -1,5 +1,1 @@
 """Runs: started, waited for, paused, resumed and ended, in the host and not in a request."""
-
-from packhost.executions.runs import Runs
-
-__all__ = ["Runs"]

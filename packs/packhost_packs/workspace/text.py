@@ -10,6 +10,7 @@ from packhost.api import ToolFailed
 
 DIFF_LINES = 400
 """Lines of a diff that are shown."""
+NO_NEWLINE = "\\ No newline at end of file"
 LINE_LENGTH = 300
 """Characters of one shown line."""
 _COMPARED = 2_000
@@ -88,23 +89,31 @@ def diff(path: str, old: str, new: str) -> str:
     if old == new:
         return ""
     lines: list[str] = []
-    for line in _difference(path, old.split("\n"), new.split("\n")):
-        if len(lines) == DIFF_LINES:
+    for line in _difference(path, _ended(old), _ended(new)):
+        if len(lines) >= DIFF_LINES:
             lines.append("… (the diff goes on)")
             break
-        lines.append(shown(line))
+        lines.append(shown(line.removesuffix("\n")))
+        if not line.endswith("\n"):
+            lines.append(NO_NEWLINE)
     return "\n".join(lines)
+
+
+def _ended(text: str) -> list[str]:
+    """The lines with their ends, so that a last line without one differs from one that has it."""
+    *lines, rest = text.split("\n")
+    return [f"{line}\n" for line in lines] + ([rest] if rest else [])
 
 
 def _difference(path: str, old: list[str], new: list[str]) -> Iterator[str]:
     same = _common(old, new)
     tail = _common(old[same:][::-1], new[same:][::-1])
     if max(len(old), len(new)) - same - tail <= _COMPARED:
-        yield from difflib.unified_diff(old, new, f"a/{path}", f"b/{path}", lineterm="")
+        yield from difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
         return
-    yield f"--- a/{path}"
-    yield f"+++ b/{path}"
-    yield f"@@ -{same + 1},{len(old) - same - tail} +{same + 1},{len(new) - same - tail} @@"
+    yield f"--- a/{path}\n"
+    yield f"+++ b/{path}\n"
+    yield f"@@ -{same + 1},{len(old) - same - tail} +{same + 1},{len(new) - same - tail} @@\n"
     yield from (f"-{line}" for line in old[same : len(old) - tail])
     yield from (f"+{line}" for line in new[same : len(new) - tail])
 

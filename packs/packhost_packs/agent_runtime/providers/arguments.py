@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost.api import OfferedTool
-from packhost_packs.agent_runtime import strict_json
 from packhost_packs.agent_runtime.faults import BadCall, TurnFault
 
 Schemas = Mapping[str, Mapping[str, Any]]

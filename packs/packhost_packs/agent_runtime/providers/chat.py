@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost.api import PackhostError
-from packhost_packs.agent_runtime import strict_json
 from packhost_packs.agent_runtime.contract import check_calls
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.providers.arguments import Schemas, read_arguments

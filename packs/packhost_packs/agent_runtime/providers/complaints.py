@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from packhost_packs.agent_runtime import strict_json
+import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost_packs.agent_runtime.faults import TurnFault
 
 MAX_BODY = 64 * 1024

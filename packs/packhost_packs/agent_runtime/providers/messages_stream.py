@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from packhost_packs.agent_runtime import strict_json
+import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost_packs.agent_runtime.contract import check_calls
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.providers.arguments import Schemas, read_arguments

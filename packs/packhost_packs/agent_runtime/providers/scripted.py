@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost.api import InvalidInput
-from packhost_packs.agent_runtime import strict_json
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.providers.base import (
     Emit,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from packhost_packs.agent_runtime import strict_json
+import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.providers.base import Reply, Snapshot
 from packhost_packs.agent_runtime.providers.complaints import error_fault

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from packhost_packs.agent_runtime import strict_json
+import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost_packs.agent_runtime.faults import TurnFault
 
 INPUT = "input"
