@@ -100,3 +100,29 @@ def test_a_changed_pack_is_shown_as_a_diff(
     assert "\x1b[32m+y = '\\u202eevil'" in someone.seen
     assert "new: blob.bin (binary, 1 bytes)" in someone.seen
     assert [one["name"] for one in ran.json["sources"]["./mine"]] == ["blob.bin", "code.py"]
+
+
+def test_nobody_is_asked_about_a_pack_whose_manifest_cannot_be_loaded(
+    workspace: Path, packhost: Callable[..., Any], person: Callable[..., Any]
+) -> None:
+    pack = workspace / "mine"
+    pack.mkdir()
+    (pack / "pack.yaml").write_text("packhost: 1\nid: mine\nversion: 1.0\ntitle: Mine\ntools: []\n")
+    file = workspace / "packhost.yaml"
+    file.write_text(file.read_text().replace("packs: [", "packs: [{path: ./mine}, "))
+    someone = person(("Accept this? [y/N]", "y\n"))
+    ran = packhost("accept", "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (2, "MANIFEST_INVALID")
+    assert "./mine/pack.yaml:3:10" in ran.out
+    assert "Accept this?" not in someone.seen
+    assert "./mine/pack.yaml:3:10" in packhost("doctor").out
+
+
+def test_a_broken_file_is_not_said_to_be_as_it_was_accepted(
+    workspace: Path, packhost: Callable[..., Any]
+) -> None:
+    file = workspace / "packhost.yaml"
+    file.write_text(file.read_text().replace("policy:", "policie:"))
+    ran = packhost("accept", "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (2, "CONFIG_INVALID")
+    assert "did you mean `policy`?" in ran.json["error"]["next"]

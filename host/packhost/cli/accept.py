@@ -14,7 +14,6 @@ from packhost.cli.run import OK, REFUSED
 from packhost.cli.signing import take_pen
 from packhost.cli.sources import coloured, source_lines
 from packhost.cli.terminal import Terminal, refuse_agents
-from packhost.errors import ConfigInvalid
 from packhost.gate.display import visible
 
 
@@ -35,8 +34,6 @@ def command(ctx: click.Context, yes: bool, workspace: Path | None, as_json: bool
     """
     refuse_agents("packhost accept")
     found = request(workspace, "accept.changes")
-    if found.get("broken"):
-        raise ConfigInvalid(str(found["broken"]), hint="put packhost.yaml right, then accept it")
     if not found["pending"]:
         _end(ctx, as_json, found, "nothing waits: packhost.yaml is as it was accepted, or narrower")
     operator, signed = request(workspace, "operator.show"), None

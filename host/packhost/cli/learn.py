@@ -156,7 +156,7 @@ def _tell(told: dict[str, Any], lesson: Lesson) -> None:
 
 def _tell_waiting(workspace: Path | None, told: dict[str, Any]) -> None:
     if told["written"]:
-        waiting = request(workspace, "accept.changes")["changes"]
+        waiting = request(workspace, "status")["pending"]
         click.echo("written; what narrows holds now")
         for change in waiting:
             click.echo(f"waits for `packhost accept`: {visible(change['text'])}")

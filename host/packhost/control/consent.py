@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from packhost.control.base import Parts, text
 from packhost.control.operator import needed, signed_of
+from packhost.errors import ConfigInvalid, ManifestInvalid
+from packhost.manifest.problems import Problem, error_of
 from packhost.rules.statements import consent_statement
 from packhost.store.ops import approvals
+from packhost.workspace.root import CONFIG_FILE
 
 
 async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """What would become possible if `packhost.yaml` were accepted as it stands."""
+    """What would become possible if `packhost.yaml` were accepted as it stands.
+
+    Raises what accepting would for a broken file or pack, so that nobody is asked in vain.
+    """
     workspace = parts.workspace
     workspace.reload()
+    _refuse_faults(workspace.problems)
     found = workspace.changes()
     return {
         "pending": bool(found) or workspace.consent is None,
@@ -27,10 +34,16 @@ async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
         },
         "digest": workspace.seen,
         "problems": [str(problem) for problem in workspace.problems],
-        "broken": str(workspace.broken) if workspace.broken else None,
         "accepted_at": workspace.consent.at if workspace.consent else None,
         "accepted_by": workspace.consent.by if workspace.consent else None,
     }
+
+
+def _refuse_faults(problems: Iterable[Problem]) -> None:
+    manifests = [one for one in problems if one.code == "MANIFEST_INVALID"]
+    faults = [one for one in problems if one.place is not None and one.place.file == CONFIG_FILE]
+    if faults or manifests:
+        raise error_of(ConfigInvalid if faults else ManifestInvalid, faults or manifests)
 
 
 async def apply(parts: Parts, params: Mapping[str, Any]) -> Any:

@@ -16,11 +16,19 @@ from pathlib import Path
 from typing import Final, Literal
 
 from packhost.errors import ConfigInvalid, PackhostError
+from packhost.manifest.load import load_manifest
 from packhost.manifest.problems import Problem, problems_of
 from packhost.workspace.consent import PACKS_FOLDER, PinnedPack
 from packhost.workspace.files import look
 from packhost.workspace.root import Root
-from packhost.workspace.sources import MAX_FILES, Sources, digest_of, files_below, read_sources
+from packhost.workspace.sources import (
+    MANIFEST_FILE,
+    MAX_FILES,
+    Sources,
+    digest_of,
+    files_below,
+    read_sources,
+)
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at the files of packs; a look costs a stat a file."""
@@ -98,11 +106,21 @@ class PathPacks:
                 self.current[path] = digest_of(read_sources(self.folder(path)))
             except PackhostError as error:
                 problems += problems_of(error)
-            if (old := pinned.get(path)) is not None:
+            old = pinned.get(path)
+            if path in self.current and (old is None or self.current[path] != old.sha256):
+                problems += self._unloadable(path)
+            if old is not None:
                 watched.append(self.copy(old))
                 problems += self._against(old, path)
         self._watched = tuple(watched)
         return problems
+
+    def _unloadable(self, path: str) -> tuple[Problem, ...]:
+        try:
+            load_manifest(self.folder(path) / MANIFEST_FILE, name=f"{path.rstrip('/')}/{MANIFEST_FILE}")
+        except PackhostError as error:
+            return problems_of(error)
+        return ()
 
     def _against(self, old: PinnedPack, path: str) -> list[Problem]:
         problems = []
