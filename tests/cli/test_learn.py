@@ -92,3 +92,12 @@ def test_an_agents_shell_writes_no_proposal(
 ) -> None:
     monkeypatch.setenv("CLAUDECODE", "1")
     assert packhost("learn", "--write").status == 3
+
+
+def test_a_folder_that_was_written_often_is_taken_whole_though_other_tools_only_read(
+    used: Path, packhost: Callable[..., Any], person: Callable[..., Any]
+) -> None:
+    for name in ("new2.py", "new3.py"):
+        person(("Approve?", "yes\n"))
+        assert packhost("call", "workspace:write_file", f'{{"path": "src/{name}", "content": "y"}}').status == 0
+    assert "path write src/**" in packhost("learn", "--json").json["bound"]

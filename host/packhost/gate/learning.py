@@ -127,9 +127,9 @@ def _is_folder(path: str, root_descriptor: int) -> bool:
 def _lines(used: _Used) -> tuple[str, ...]:
     """The scopes that cover what was used, within what holds already."""
     entries = list(used.entries.values())
-    layers = [layer for entry in entries for layer in entry.layers]
     found: list[Scope] = []
     for access in ("read", "write"):
+        layers = [layer for entry in entries if _uses(entry, access) for layer in entry.layers]
         globs = _globs(used.paths, access, layers)
         found += [PathScope(access, glob) for glob in globs]
     for entry in entries:
@@ -138,6 +138,12 @@ def _lines(used: _Used) -> tuple[str, ...]:
             scope for scope in entry.tool.scopes if isinstance(scope, PathScope) and not _met(scope, found)
         ]
     return tuple(dict.fromkeys(format_scope(scope) for scope in found))
+
+
+def _uses(entry: Entry, access: Access) -> bool:
+    # The layers of a tool that only reads say nothing of writing, and a folder is not to be split for them.
+    scopes = any(isinstance(scope, PathScope) and scope.access == access for scope in entry.tool.scopes)
+    return scopes or any(access == each for _, each in entry.tool.path_arguments)
 
 
 def _globs(paths: Paths, access: Access, layers: Sequence[Layer]) -> tuple[str, ...]:
