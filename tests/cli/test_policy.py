@@ -215,3 +215,22 @@ def test_a_wrong_option_of_a_replay_is_told(
 ) -> None:
     ran = packhost("policy", "replay", *words)
     assert (ran.status, said in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code"),
+    [
+        ("workspace:wirte_file", "{path: build/x, content: ''}", "TOOL_NOT_FOUND"),
+        ("workspace:write_file", "{pth: build/x, content: ''}", "INVALID_INPUT"),
+    ],
+)
+def test_a_misspelled_case_does_not_pass_for_a_denial(
+    tool: str, arguments: str, code: str, cases: Path, packhost: Callable[..., Any]
+) -> None:
+    case = f'cases:\n  - tool: "{tool}"\n    arguments: {arguments}\n    expect: deny\n'
+    cases.write_text(case)
+    ran = packhost("policy", "test", str(cases))
+    assert ran.status == 1
+    assert f"+ code: {code}" in ran.out
+    cases.write_text(f"{case}    code: {code}\n")
+    assert packhost("policy", "test", str(cases)).status == 0

@@ -28,6 +28,10 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_MISTAKEN = ("TOOL_NOT_FOUND", "INVALID_INPUT")
+"""Refusals of a call that could never be made: a misspelled case must not pass for a denial."""
+
+
 class Case(_Model):
     """A call, and what is to be said to it."""
 
@@ -103,6 +107,8 @@ def differences(case: Case, found: Judgement) -> tuple[tuple[str, str, str], ...
         differs.append(("verdict", case.expect, found.verdict))
     if case.code is not None and case.code != found.code:
         differs.append(("code", case.code, found.code or "none"))
+    if case.code is None and found.code in _MISTAKEN:
+        differs.append(("code", "a rule, scopes or the level", found.code))
     if case.rule is not None and not any(_is_about(case.rule, each) for each in _said(found)):
         differs.append(("rule", str(case.rule), "; ".join(map(str, found.grounds)) or "none"))
     return tuple(differs)
