@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packhost.errors import InvalidInput, ScopeDenied, ToolFailed
-from packhost_packs.workspace.text import DIFF_LINES, diff
+from packhost_packs.workspace.text import DIFF_LINES, NO_NEWLINE, diff
 from packhost_packs.workspace.writing import write_file
 
 
@@ -118,6 +118,21 @@ def test_a_write_is_previewed_as_a_diff(pack: Any) -> None:
     text = pack.preview("write_file", path="src/util.py", content="def twice(n):\n    return n + n\n")
     assert text.splitlines()[:2] == ["--- a/src/util.py", "+++ b/src/util.py"]
     assert "-    return 2 * n\n+    return n + n" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("", "one\n", ["@@ -0,0 +1 @@", "+one"]),
+        ("", "one", ["@@ -0,0 +1 @@", "+one", NO_NEWLINE]),
+        ("one\n", "two\n", ["@@ -1 +1 @@", "-one", "+two"]),
+        ("one", "one\n", ["@@ -1 +1 @@", "-one", NO_NEWLINE, "+one"]),
+        ("one\n", "", ["@@ -1 +0,0 @@", "-one"]),
+        ("\n", "", ["@@ -1 +0,0 @@", "-"]),
+    ],
+)
+def test_a_diff_shows_no_line_that_is_not_there(old: str, new: str, shown: list[str]) -> None:
+    assert diff("x", old, new).splitlines()[2:] == shown
 
 
 @pytest.mark.parametrize(
