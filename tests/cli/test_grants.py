@@ -209,3 +209,23 @@ def test_a_named_approval_that_the_workspace_raises_needs_the_operator(
     ran = packhost("approvals", "approve", approval)
     assert ran.status == 3
     assert "packhost operator set" in ran.err
+
+
+def test_always_for_a_question_that_was_answered_grants_nothing_and_says_so(
+    workspace: Path, packhost: Packhost
+) -> None:
+    approval = wanting(packhost, "src/a.txt", "one")
+    packhost("approvals", "deny", approval)
+    ran = packhost("approvals", "approve", approval, "--always", "--json")
+    assert ran.status == 2
+    assert "is denied already, so nothing was allowed for good" in ran.json["error"]["message"]
+    assert packhost("grants", "list", "--json").json["grants"] == []
+
+
+def test_a_question_says_in_words_how_long_a_grant_holds(
+    workspace: Path, packhost: Packhost, person: Seat
+) -> None:
+    approval = wanting(packhost, "src/a.txt", "one")
+    someone = person(("Approve?", "no\n"))
+    packhost("approvals", "approve", approval, "--always", "--expires", "30d")
+    assert "It holds for 30 days;" in someone.seen

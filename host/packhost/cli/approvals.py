@@ -158,6 +158,11 @@ def approve(
             click.echo("left open", err=True)
             ctx.exit(REFUSED)
         found = decided
+    elif always:
+        raise InvalidInput(
+            f"`{id}` is {found['status']} already, so nothing was allowed for good",
+            hint="add `--always` when such a call asks again",
+        )
     _say(found, as_json)
     ctx.exit(OK if found["status"] == "approved" else REFUSED)
 

@@ -17,7 +17,7 @@ from packhost.cli.output import moment, pretty, print_facts, print_json, print_t
 from packhost.cli.run import REFUSED
 from packhost.cli.signing import take_pen
 from packhost.cli.terminal import Terminal, refuse_agents
-from packhost.cli.times import DurationType
+from packhost.cli.times import DurationType, span
 from packhost.errors import InvalidInput
 from packhost.gate.display import label
 
@@ -177,7 +177,7 @@ def offer_lines(offer: dict[str, Any], expires_in: float | None, uses: int | Non
     lines = [f"Always allow: {offer['tool']} {offer['tool_version']} for {label(offer['principal'])}, where"]
     lines += [f"  {label(words, 300)}" for words in offer["words"]]
     lines += [f"Mind: {label(wide)}" for wide in offer["wide"]]
-    until = f"for {expires_in:g} seconds" if expires_in is not None else "until it is revoked"
+    until = f"for {span(expires_in)}" if expires_in is not None else "until it is revoked"
     often = f", at most {uses} times" if uses is not None else ""
     lines.append(f"It holds {until}{often}; a changed tool voids it; `packhost grants revoke` ends it.")
     return lines

@@ -10,6 +10,18 @@ from pydantic import TypeAdapter, ValidationError
 from packhost.manifest.values import Duration
 
 
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
+
+
+def span(seconds: float) -> str:
+    """A span of time in the largest unit that says it exactly: `30 days`, `90 minutes`, `1 second`."""
+    for size, name in (*_UNITS, (1, "second")):
+        count = seconds / size
+        if count >= 1 and count == int(count):
+            return f"{int(count)} {name}{'s' if count > 1 else ''}"
+    return f"{seconds:g} seconds"
+
+
 class DurationType(click.ParamType[float]):
     """Seconds, written `90s`, `30m`, `2h`, `30d`."""
 
