@@ -212,3 +212,16 @@ def test_a_prompt_shows_what_hides_as_escapes(
     packhost("call", "workspace:write_file", arguments)
     assert "\x1b[2J" not in someone.seen
     assert "\\u202e" in someone.seen
+
+
+def test_protected_paths_are_not_said_to_be_allowed(workspace: Path, packhost: Callable[..., Any]) -> None:
+    ran = packhost("call", "workspace:write_file", '{"path": "packhost.yaml", "content": ""}')
+    assert "protected: packhost.yaml" in ran.err
+    assert "allowed there" not in ran.err
+
+
+def test_a_file_of_arguments_that_is_not_there_says_what_to_name(
+    workspace: Path, packhost: Callable[..., Any]
+) -> None:
+    ran = packhost("call", "workspace:read_file", "@missing.json", "--json")
+    assert (ran.status, ran.json["error"]["next"]) == (2, "name a file of JSON after the `@`")

@@ -73,7 +73,9 @@ def read_arguments(text: str) -> dict[str, Any]:
             text = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             said = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise InvalidInput(f"`{text[1:]}` cannot be read: {said.lower()}") from None
+            raise InvalidInput(
+                f"`{text[1:]}` cannot be read: {said.lower()}", hint="name a file of JSON after the `@`"
+            ) from None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -163,15 +165,13 @@ def _ours(approval: dict[str, Any]) -> bool:
 def _say_refusal(refusal: dict[str, Any]) -> None:
     said = visible(refusal.get("message", ""))
     click.echo(f"{click.style('refused', fg='yellow', bold=True)} {refusal['code']}: {said}", err=True)
-    for name, label in (("rule", "rule"), ("layer", "layer"), ("patterns", "allowed there"), ("path", "at")):
+    # Of the layer that protects files the patterns are what no tool may write.
+    there = "protected" if refusal.get("layer") == "protected" else "allowed there"
+    for name, label in (("rule", "rule"), ("layer", "layer"), ("patterns", there), ("path", "at")):
         if refusal.get(name):
             value = refusal[name]
             shown = ", ".join(map(str, value)) if isinstance(value, list) else value
             click.echo(f"  {label}: {visible(str(shown))}", err=True)
-    if refusal.get("nearest"):
-        click.echo(
-            f"  nearest allowed: {visible(json.dumps(refusal['nearest'], ensure_ascii=False))}", err=True
-        )
     if refusal.get("next"):
         click.echo(f"  next: {visible(refusal['next'])}", err=True)
 

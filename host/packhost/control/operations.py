@@ -66,7 +66,7 @@ class LocalControl:
             near = nearest(op, OPERATIONS, 1)
             raise NotFound(
                 f"there is no operation `{op}`",
-                hint=f"did you mean `{near[0]}`"
+                hint=f"did you mean `{near[0]}`?"
                 if near
                 else "use the same version of packhost on both sides",
             )

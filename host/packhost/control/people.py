@@ -144,7 +144,7 @@ def _wanted(params: Mapping[str, Any]) -> tuple[str, Level]:
     level = text(params, "level")
     if level not in LEVELS:
         near = nearest(level, LEVELS, 1)
-        hint = f"did you mean `{near[0]}`" if near else f"use one of {', '.join(LEVELS)}"
+        hint = f"did you mean `{near[0]}`?" if near else f"use one of {', '.join(LEVELS)}"
         raise InvalidInput(f"`{level}` is no level", hint=hint)
     return text(params, "id"), level
 

@@ -37,7 +37,7 @@ async def show(parts: Parts, params: Mapping[str, Any]) -> Any:
         raise PackhostError(
             f"there is no tool `{name}`",
             code="TOOL_NOT_FOUND",
-            hint=f"did you mean `{near[0]}`" if near else "see `packhost tools list --all`",
+            hint=f"did you mean `{near[0]}`?" if near else "see `packhost tools list --all`",
         )
     spec, pack = entry.tool.spec, entry.tool.pack
     return {

@@ -271,7 +271,7 @@ def _unknown(name: str, catalog: Catalog) -> Refusal:
     return Refusal(
         "TOOL_NOT_FOUND",
         f"there is no tool `{name[:200]}`",
-        f"did you mean {' or '.join(f'`{word}`' for word in like)}"
+        f"did you mean {' or '.join(f'`{word}`' for word in like)}?"
         if like
         else "list the tools to see what there is",
         data={"near": like},
