@@ -105,6 +105,68 @@ def test_any_frames_end_a_conversation_in_order(frames: list[dict[str, Any]]) ->
     heard(b"".join(map(encode, frames)))
 
 
+def test_whoever_tells_of_progress_without_end_leaves_others_their_turn() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    turns = told = 0
+
+    async def report_progress(*_: Any) -> None:
+        nonlocal told
+        told += 1
+
+    async def listen() -> None:
+        context: Any = SimpleNamespace(report_progress=report_progress)
+        tool: Any = SimpleNamespace(id="pack:tool")
+        async with anyio.create_task_group() as group:
+            group.start_soon(others)
+            with anyio.fail_after(10):
+                assert await Conversation(tool, context, ours).serve() == "done"
+            group.cancel_scope.cancel()
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    with ours, theirs:
+        theirs.sendall(100 * encode({"op": "progress", "progress": 1, "total": None, "message": None}))
+        theirs.sendall(encode({"op": "result", "value": "done"}))
+        anyio.run(listen)
+    assert told == 100
+    assert turns >= 90
+
+
+def test_refusals_without_end_are_not_kept_and_the_last_may_still_be_spoken_of() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+
+    async def call_tool(tool: str, _: Any) -> None:
+        raise PackhostError(f"`{tool}` is not there", code="TOOL_NOT_FOUND", refusal={"tool": tool})
+
+    async def listen() -> tuple[int, PackhostError]:
+        talk = Conversation(SimpleNamespace(id="pack:tool"), SimpleNamespace(call_tool=call_tool), ours)  # type: ignore[arg-type]
+        with anyio.fail_after(10), pytest.raises(PackhostError) as caught:
+            await talk.serve()
+        return len(talk._told), caught.value
+
+    with ours, theirs:
+        for number in range(200):
+            theirs.sendall(encode({"op": "call", "tool": f"t{number}", "arguments": {}}))
+        theirs.sendall(encode({"op": "error", "code": "TOOL_NOT_FOUND", "message": "`t199` is not there"}))
+        kept, error = anyio.run(listen)
+    assert kept < 200
+    assert error.data["refusal"] == {"tool": "t199"}
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", f"1{'0' * 400}"])
+@pytest.mark.parametrize("member", ["progress", "total"])
+def test_progress_that_no_client_could_be_told_breaks_the_protocol(member: str, number: str) -> None:
+    frame = {"op": "progress", "progress": 1, "total": 2, "message": None} | {member: "number"}
+    body = encode(frame)[HEADER:].replace(b'"number"', number.encode())
+    assert isinstance(heard(len(body).to_bytes(HEADER, "big") + body), BrokenFrame)
+
+
 @pytest.mark.parametrize("length", [FRAME_LIMIT + 1, 2**31, 2**32 - 1])
 def test_a_length_that_is_too_great_is_refused_before_anything_is_read(length: int) -> None:
     outcome = heard(length.to_bytes(HEADER, "big") + b"x")

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any, Protocol, runtime_checkable
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from packhost.errors import PackhostError, ToolFailed
@@ -27,7 +28,10 @@ log = logging.getLogger(__name__)
 
 LOGGED = 64 * 1024
 """Bytes of a process's output that go to the log."""
-AUTHOR = "this is a mistake in the pack; its output is in the host's log"
+_TOLD = 64
+"""Refusals of which a handler may still speak; one that it heard before these is its own word."""
+_UNCOUNTABLE = 1e300
+AUTHOR = "this is a mistake in the pack; its output is on the standard error of the host"
 
 
 @runtime_checkable
@@ -63,7 +67,7 @@ class OutputLog:
     def _add(self, text: str) -> None:
         *lines, self._line = f"{self._line}{text}".split("\n")
         for line in lines:
-            log.info("%s: %s", self._tool.id, line.encode("unicode_escape").decode("ascii"))
+            log.warning("%s: %s", self._tool.id, line.encode("unicode_escape").decode("ascii"))
 
 
 def request_of(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
@@ -104,6 +108,8 @@ class Conversation:
             match frame.get("op"):
                 case "progress":
                     await self._progress(frame)
+                    # What comes without a pause is never waited for: give others, and the deadline, a turn.
+                    await anyio.lowlevel.checkpoint()
                 case "files" | "call" | "secret" | "fetch":
                     await self._serve(frame)
                 case "result" if "value" in frame:
@@ -141,7 +147,7 @@ class Conversation:
 
     async def _progress(self, frame: dict[str, Any]) -> None:
         progress, total, message = frame.get("progress"), frame.get("total"), frame.get("message")
-        if not isinstance(progress, int | float) or not isinstance(total, int | float | None):
+        if not _countable(progress) or not (total is None or _countable(total)):
             raise BrokenFrame("progress that is not a number")
         if not (message is None or isinstance(message, str)):
             raise BrokenFrame("a message that is not text")
@@ -151,7 +157,9 @@ class Conversation:
         try:
             answer = {"value": await self._value(frame)}
         except PackhostError as error:
-            self._told[error.code, error.message] = error
+            self._told[error.code, error.message] = error.with_traceback(None)
+            if len(self._told) > _TOLD:
+                del self._told[next(iter(self._told))]
             answer = {"error": error_frame(error)}
         await self.send(answer)
 
@@ -212,6 +220,11 @@ class Conversation:
                 raise EOFError
             data += part
         return bytes(data)
+
+
+def _countable(value: object) -> bool:
+    """Whether a number can be told to any client: finite, and no integer beyond every float."""
+    return isinstance(value, int | float) and abs(value) < _UNCOUNTABLE
 
 
 def _line(value: object) -> str:
