@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from packhost.errors import ConfigInvalid
 from packhost.transports.http import build_app, parse_address
-from packhost.transports.peers import owners
+from packhost.transports.peers import NOBODY, owners
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,22 @@ TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when re
    3: 0100007F:C002 0100007F:1F90 06 00000000:00000000 00:00000000 00000000     0        0 0 1 0 100 0
    4: 0100007F:C003 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 4 1 0 100 0
    5: 0200007F:C003 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 5 1 0 100 0
+   6: 0100007F:C004 0100007F:1F90 05 00000000:00000000 00:00000000 00000000     0        0 0 1 0 100 0
+   7: 0100007F:C005 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 6 1 0 100 0
+   8: 0200007F:C005 0100007F:1F90 04 00000000:00000000 00:00000000 00000000  1000        0 0 1 0 100 0
 """
 
 
 @pytest.mark.parametrize(
-    ("port", "uids"), [(0xC001, {1000}), (0xC002, set()), (0xC003, {1000, 1001}), (0xC009, set())]
+    ("port", "uids"),
+    [
+        (0xC001, {1000}),
+        (0xC002, set()),
+        (0xC003, {1000, 1001}),
+        (0xC004, {NOBODY}),
+        (0xC005, {1000, NOBODY}),
+        (0xC009, set()),
+    ],
 )
 def test_a_connections_owner_is_found_by_both_ports(tmp_path, port, uids) -> None:
     table = tmp_path / "tcp"

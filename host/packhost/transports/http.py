@@ -30,7 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from packhost.errors import ConfigInvalid
 from packhost.server.mcp import GovernedServer
-from packhost.transports.peers import owners
+from packhost.transports.peers import NOBODY, owners
 from packhost.transports.pipe import MAX_LINE
 
 _OWNERS: Final = "packhost_peer_owners"
@@ -150,7 +150,7 @@ def _stranger(scope: Scope) -> Response | None:
         return None
     why = (
         "another user's process calls"
-        if known
+        if known - {NOBODY}
         else "this system does not tell whose process calls"
         if sys.platform != "linux"
         else "it cannot be told whose process calls"

@@ -8,13 +8,16 @@ from typing import Final
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _GONE: Final = frozenset({"06", "07", "0A"})
 """Time-wait, closed, listening: states without a process that sends."""
+NOBODY: Final = -1
+"""The owner of an end that no process holds any more: for it the kernel names root, or whoever had it."""
 
 
 def owners(client_port: int, server_port: int, tables: tuple[Path, ...] = _TABLES) -> frozenset[int]:
     """The users that own a connection's client end, found by both ports; empty when nothing tells.
 
     More than one when connections of several loopback addresses share both ports: the caller
-    should trust such a connection to none of them.
+    should trust such a connection to none of them. `NOBODY` is among them for an end that its process let
+    go of, so that sending and leaving at once makes nobody root.
     """
     found: set[int] = set()
     wanted = (f":{client_port:04X}", f":{server_port:04X}")
@@ -27,7 +30,7 @@ def owners(client_port: int, server_port: int, tables: tuple[Path, ...] = _TABLE
             if wanted[0] not in row:
                 continue
             fields = row.split()
-            local, remote, state, uid = fields[1], fields[2], fields[3], fields[7]
+            local, remote, state, uid, inode = fields[1], fields[2], fields[3], fields[7], fields[9]
             if local.endswith(wanted[0]) and remote.endswith(wanted[1]) and state not in _GONE:
-                found.add(int(uid))
+                found.add(int(uid) if inode != "0" else NOBODY)
     return frozenset(found)
