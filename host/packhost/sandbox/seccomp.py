@@ -33,6 +33,7 @@ EPERM: Final = _ERRNO | errno.EPERM
 ENOSYS: Final = _ERRNO | errno.ENOSYS
 ENOTSUP: Final = _ERRNO | errno.ENOTSUP
 EACCES: Final = _ERRNO | errno.EACCES
+ENOTTY: Final = _ERRNO | errno.ENOTTY
 
 _X32: Final = 0x40000000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -84,10 +85,13 @@ _REFUSED: Final = (
     "accept4",
 )  # fmt: skip
 _IOCTLS: Final = (
-    0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x800C6613,  # a file's own flags
-    0x5412, 0x541C, 0x5423,  # input put into a terminal
-    0x8901, 0x8902,  # whom a descriptor signals
+    0x5401, 0x802C542A, 0x5413, 0x540F, 0x5429,  # what a terminal is like; there is none
+    0x541B, 0x5421, 0x5450, 0x5451, 0x5460,  # a descriptor's own state, and what waits in it
+    0x80086601, 0x801C581F, 0xC020660B,  # a file's flags and its places, to be read
+    0x40049409, 0x4020940D,  # content shared with a file that is open for writing
 )  # fmt: skip
+"""All that is let pass: file systems have requests of their own that change or make a file through a
+descriptor that is open for reading alone."""
 _FCNTLS: Final = (8, 10, 15, 1024, 1026)
 """Whom a descriptor signals and with what; leases and notices, which hold up other processes."""
 
@@ -144,7 +148,7 @@ def _rules(wanted: Filter) -> dict[str, list[Instruction]]:
         *(_load(0), (_EQUAL, 1, 0, socket.AF_UNIX), _give(EACCES)),
         *(_load(1), (_ANY_BIT, 0, 1, _NOT_CONNECTED), _give(EACCES), _give(ALLOW)),
     ]
-    rules["ioctl"] = _none_of(1, _IOCTLS)
+    rules["ioctl"] = _only(1, _IOCTLS, ENOTTY)
     rules["fcntl"] = _none_of(1, _FCNTLS)
     rules["prctl"] = _none_of(0, (_PR_SET_PDEATHSIG,))
     rules["prlimit64"] = _only(0, (0, wanted.pid))
@@ -182,11 +186,11 @@ def _none_of(argument: int, values: Iterable[int]) -> list[Instruction]:
     return [*block, _give(ALLOW)]
 
 
-def _only(argument: int, values: Iterable[int]) -> list[Instruction]:
+def _only(argument: int, values: Iterable[int], otherwise: int = EPERM) -> list[Instruction]:
     block = [_load(argument)]
     for value in values:
         block += [(_EQUAL, 0, 1, value), _give(ALLOW)]
-    return [*block, _give(EPERM)]
+    return [*block, _give(otherwise)]
 
 
 def pack(wanted: Filter) -> bytes:
