@@ -45,6 +45,8 @@ _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _PLAIN: Final = re.compile(r"[\x21-\x7e]+\Z")
 _METADATA: Final = (ipaddress.ip_network("169.254.0.0/16"), ipaddress.ip_network("fd00:ec2::/32"))
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_GLOBAL6: Final = ipaddress.ip_network("2000::/3")
+"""All IPv6 addresses that are given out for the public; what lies outside may be a network's own."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -192,7 +194,7 @@ async def _allowed_address(target: _Target, layers: Sequence[Layer], resolve: Re
 def _may_reach(address: Address, target: _Target, exact: bool) -> bool:
     """Public addresses always; private ones where host and port are named; this machine by its own names."""
     plain = _plain(address)
-    if plain.is_global and not plain.is_multicast:
+    if plain.is_global and not plain.is_multicast and (plain.version == 4 or plain in _GLOBAL6):
         return True
     literal = _literal(target.host)
     if not exact or plain.is_multicast or plain.is_unspecified:
