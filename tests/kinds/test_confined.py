@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,14 +19,17 @@ import anyio.lowlevel
 import pytest
 
 from packhost.errors import PackhostError
-from packhost.kinds import forked, forking
+from packhost.kinds import forked, forking, zygote
 from packhost.kinds.base import Tool
+from packhost.kinds.frames import SUPERVISED
 from packhost.kinds.python import PythonKind
 from packhost.kinds.setup import libraries
 from packhost.rules.scopes import Layer, parse_scope
 from packhost.sandbox import landlock
 from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
+from packhost.sandbox.probe import Proof
+from packhost.sandbox.syscalls import number
 
 pytestmark = pytest.mark.anyio
 
@@ -194,6 +199,35 @@ async def test_a_file_does_not_grow_without_end(
 # --- the machine beneath -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("truncate", "b'a.txt', 2**64 - 5"),
+        ("utimensat", "-100, b'a.txt', 2**64 - 4096, 0"),
+        ("utimensat", "-100, b'a.txt', (ctypes.c_long * 4)(2**62, 0, 2**62, 0), 0"),
+        ("mkdirat", "-100, b'a', 2**64 - 1"),
+        ("openat", "-100, 2**64 - 4096, 0, 0"),
+    ],
+)
+async def test_a_file_call_with_any_number_is_answered(
+    confined: PythonKind, make_tool: Any, make_context: MakeContext, root: Path, call: str, arguments: str
+) -> None:
+    (root / "a.txt").write_text("content")
+    tool = make_tool(
+        f"""
+        import ctypes
+        def handle(context, arguments):
+            libc = ctypes.CDLL(None)
+            given = [ctypes.c_ulong(x) if isinstance(x, int) else x for x in ({arguments},)]
+            libc.syscall(ctypes.c_ulong(arguments["number"]), *given)
+            return "answered"
+        """
+    )
+    context = make_context(("path write *.txt", "path read *.txt"))
+    assert await run(confined, tool, context, number=number(call, os.uname().machine)) == "answered"
+    assert (root / "a.txt").read_text() == "content"
+
+
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="these are calls of x86_64 processors alone")
 @pytest.mark.parametrize(
     ("code", "meaning"),
@@ -290,6 +324,25 @@ async def test_everything_that_a_program_started_is_gone_before_the_answer(
 
 
 # --- the zygote --------------------------------------------------------------------------------------
+
+
+def test_where_there_is_no_room_for_a_process_that_one_alone_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(zygote.os, "fork", full)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pairs = [socket.socketpair() for _ in range(3)]
+    with ours, theirs:
+        socket.send_fds(ours, [SUPERVISED], [far.fileno() for _, far in pairs])
+        for _, far in pairs:
+            far.close()
+        assert zygote._Zygote(theirs, Proof("kernel", 6, True, ""))._fork()
+    for near, _ in pairs:
+        with near:
+            assert near.recv(1) == b""
 
 
 @pytest.mark.parametrize(("idempotent", "code"), [(False, "EFFECTS_UNKNOWN"), (True, "TOOL_FAILED")])

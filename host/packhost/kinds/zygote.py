@@ -118,7 +118,12 @@ class _Zygote:
                 os.close(descriptor)
             return True
         connection, output, told = descriptors
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # no room for a process: this one alone is refused, by what it was to be told on
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return True
         if pid == 0:
             _become(connection, output, self._proof if data == SUPERVISED else self._alone)
         os.close(connection)

@@ -105,7 +105,7 @@ class Supervisor:
             self._send(notice, 0, _CONTINUE)
         except OSError as error:
             self._send(notice, -(error.errno or errno.EACCES), 0)
-        except (KeyError, ValueError, struct.error):
+        except (KeyError, ValueError, OverflowError, struct.error):
             self._send(notice, -errno.EACCES, 0)
         return True
 
