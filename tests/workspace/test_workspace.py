@@ -120,6 +120,17 @@ def test_a_file_that_is_gone_leaves_the_defaults_and_the_accepted_copy(
     assert not writable(workspace, "src/a")
 
 
+def test_nothing_in_the_file_can_pass_for_another_change(opened: Open, write: Write) -> None:
+    write(
+        "policy:\n"
+        '  - match: {principal: "x\\n- fine\\e[2J"}\n'
+        "    decide: allow\n"
+        '    reason: "y)\\n- nothing else\\u202e\\u2028"\n'
+    )
+    (text,) = texts(opened())
+    assert text == r"a rule would allow principal `x\n- fine\x1b[2J` (y)\n- nothing else\u202e\u2028)"
+
+
 def test_a_broken_edit_keeps_the_last_good_file_and_says_so(opened: Open, write: Write) -> None:
     workspace = opened()
     write("bound: [path read src/**]\n")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from packhost.rules.autonomy import rank
+from packhost.rules.globs import printable
 from packhost.rules.scopes import PathScope, Scope, parse_scope
 from packhost.shipped import SHIPPED_PACKS
 from packhost.workspace.settings import PackSettings, Requirement, RuleSettings, Settings
@@ -23,7 +24,11 @@ class Change:
     """One thing that becomes possible; `code` says that it brings code to this machine's account."""
 
     text: str
+    """On one line: nothing in the file can pass for a line of ours."""
     code: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", printable(self.text, len(self.text)))
 
 
 def widening(accepted: Settings, file: Settings, changed_packs: Mapping[str, bool]) -> list[Change]:
