@@ -95,7 +95,9 @@ async def test_an_expired_question_takes_no_answer(store: SqliteStore, new_appro
         await store.write(approvals.answer, late.id, ApprovalAnswer("approve", "person", "cli"))
     assert caught.value.code == "APPROVAL_EXPIRED"
     assert store.read(approvals.find_live, late.binding, 2.0) is None
+    assert store.read(approvals.due, late.expires_at)
     assert await store.write(approvals.expire_due) == (late.id,)
+    assert not store.read(approvals.due, late.expires_at)
     assert store.read(approvals.get, late.id).status == "expired"
     assert [row.id for row in store.read(approvals.listing, "pending")] == [live.id]
     assert [row.id for row in store.read(approvals.listing)] == sorted([late.id, live.id], reverse=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+
 import anyio
 import pytest
 
@@ -71,6 +74,18 @@ async def test_a_change_with_code_is_not_accepted_in_a_dialog(world, dialog):
     said = str(status.structured_content)
     assert "accept -w" in said
     assert "--yes" not in said
+
+
+async def test_the_command_that_a_person_is_told_runs_no_module_of_the_workspace(world):
+    world.write("packhost.yaml", WIDER)
+    async with world.client() as client:
+        told = (await client.call_tool("packhost_status", {})).structured_content["waiting"]["accept"]
+    world.write("click.py", "raise SystemExit('the module of the workspace ran')")
+    world.write("packhost/__init__.py", "raise SystemExit('the package of the workspace ran')")
+    done = subprocess.run(
+        [*shlex.split(told), "--help"], cwd=world.root, env=world.env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 async def test_a_pack_from_a_folder_runs_once_accepted_at_the_level_that_is_required(world):

@@ -9,7 +9,6 @@ import os
 import pwd
 import secrets
 import shlex
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
@@ -20,6 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from packhost.app.configuring import configure
+from packhost.clients.launch import installed_command
 from packhost.control.base import Parts
 from packhost.control.consent import status_json
 from packhost.control.operations import LocalControl
@@ -98,7 +98,7 @@ class Host:
         self.tasks = tasks
         self.version = version("packhost")
         self.principal = user_name()
-        self._command = [sys.executable, "-m", "packhost"]
+        self._command = installed_command()
         self._installed = EntryPoints()
         self.workspace = Workspace(root, installed=self._installed)
         if self.workspace.store != "sqlite":
@@ -187,7 +187,7 @@ class Host:
             await anyio.sleep(LOOK_EVERY)
             self._get_ready(self.configuration())
             now = self.store.read(lambda tx: tx.now())
-            if any(row.expires_at <= now for row in self.store.read(approvals.listing, "pending", 1_000)):
+            if self.store.read(approvals.due, now):
                 with suppress(StoreUnavailable):
                     await self.store.write(approvals.expire_due)
             with suppress(StoreUnavailable):

@@ -180,6 +180,12 @@ def cancel_of_run(tx: Tx, run_id: str, by: str) -> tuple[str, ...]:
     return tuple(row.id for row in found)
 
 
+def due(tx: Reading, now: float) -> bool:
+    """Whether the time of a pending question is over; cheap, however many wait."""
+    row = tx.execute("SELECT 1 FROM approvals WHERE status='pending' AND expires_at<=? LIMIT 1", (now,))
+    return row.fetchone() is not None
+
+
 def expire_due(tx: Tx) -> tuple[str, ...]:
     """Close every pending question whose time is over; the ids."""
     rows = tx.execute(
