@@ -107,12 +107,14 @@ _FILE = """\
 
 Generated from the model of the file by `packhost docs build --reference docs`. A key that is left out has
 its default, so that a short file is never wider than none. Besides these keys, an enabled pack may own a
-section, named by its manifest's `config_key`.
+section, named by its manifest's `config_key`. A time is a number of seconds or a text such as `10m`, a size a
+number of bytes or a text such as `4MiB`.
 """
 _MANIFEST = """\
 # A pack's manifest
 
 Generated from the model of a manifest by `packhost docs build --reference docs`. A manifest is
 `manifests/<pack>.yaml` for the packs that come with packhost and `pack.yaml` for any other; an unknown key,
-scope or kind is an error that names file, line and the nearest right word.
+scope or kind is an error that names file, line and the nearest right word. A time is a number of seconds or
+a text such as `10m`. [Write a pack](writing-a-pack.md) goes through one, handlers included.
 """
