@@ -99,5 +99,6 @@ def test_a_folder_that_was_written_often_is_taken_whole_though_other_tools_only_
 ) -> None:
     for name in ("new2.py", "new3.py"):
         person(("Approve?", "yes\n"))
-        assert packhost("call", "workspace:write_file", f'{{"path": "src/{name}", "content": "y"}}').status == 0
+        written = packhost("call", "workspace:write_file", f'{{"path": "src/{name}", "content": "y"}}')
+        assert written.status == 0
     assert "path write src/**" in packhost("learn", "--json").json["bound"]

@@ -9,7 +9,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from packhost.manifest.values import Duration
 
-
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
