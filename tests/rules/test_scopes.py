@@ -264,6 +264,8 @@ PROTECTED = [
     ".git/hooks",
     ".git/hooks/pre-commit",
     "vendor/lib/.git/hooks/x/y",
+    ".git/commondir",
+    "vendor/.git/modules/lib/commondir",
     ".git/modules/lib/config",
     "PackHost.YAML",
     ".Claude/x",

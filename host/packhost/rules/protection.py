@@ -16,12 +16,14 @@ PROTECTED_PATTERNS = (
     ".vscode/**",
     ".git/hooks/**",
     ".git/config",
+    ".git/commondir",
 )
 """What no write scope matches, at any depth; in a refusal these stand as the layer `protected`'s patterns."""
 
 _PROTECTED_FILES = frozenset({"packhost.yaml", "packhost.lock", "pack.yaml", ".mcp.json"})
 _PROTECTED_FOLDERS = frozenset({".claude", ".cursor", ".vscode"})
-_PROTECTED_IN_GIT = frozenset({"hooks", "config", "config.worktree"})
+_PROTECTED_IN_GIT = frozenset({"hooks", "config", "config.worktree", "commondir"})
+"""`commondir` names another folder from which git then takes its configuration and hooks."""
 
 
 def protected(relative: str) -> bool:
