@@ -119,6 +119,7 @@ async def test_a_named_host_and_port_are_reached_with_nothing_ambient(
     assert headers["host"] == f"127.0.0.1:{server.port}"
     assert headers.keys() & {"cookie", "authorization", "proxy-authorization"} == set()
     assert (headers["x-key"], headers["accept-encoding"]) == ("k", "identity")
+    assert headers["packhost-fetch"] == "1"
 
 
 @pytest.mark.parametrize(

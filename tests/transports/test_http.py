@@ -14,6 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from packhost.errors import ConfigInvalid
+from packhost.kinds.fetch import FetchRequest, fetch
+from packhost.rules.scopes import Layer, parse_scope
 from packhost.transports.http import build_app, parse_address
 from packhost.transports.peers import NOBODY, owners
 
@@ -84,6 +86,14 @@ def test_who_cannot_be_told_is_refused_with_a_reason(path) -> None:
         answer = client.get(path)
     assert answer.status_code == 401
     assert "without a token" in answer.json()["message"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages/"])
+async def test_what_a_handler_fetches_from_a_host_is_refused(url, path) -> None:
+    scope = Layer("bound", (parse_scope(f"network 127.0.0.1:{url.rsplit(':', 1)[1]}"),))
+    reply = await fetch(FetchRequest(f"{url}{path}", "POST", {"Packhost-Fetch": "0"}), (scope,))
+    assert (reply.status, b"no client" in reply.body) == (403, True)
 
 
 class _Unused:

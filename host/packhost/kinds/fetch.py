@@ -48,6 +48,10 @@ _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL6: Final = ipaddress.ip_network("2000::/3")
 """All IPv6 addresses that are given out for the public; what lies outside may be a network's own."""
 
+FETCHED: Final = "packhost-fetch"
+"""Header of a request to this machine that a host made for a handler. No host takes such a request: with its
+own hands a pack would be a client, free of the pack's scopes."""
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -251,6 +255,8 @@ async def _send(
     numeric = f"[{address}]" if ":" in address else address
     url = f"{'https' if target.secure else 'http'}://{numeric}:{target.port}{target.path}"
     sent = {**headers, "host": target.authority, "accept-encoding": "identity"}
+    if _plain(ipaddress.ip_address(address)).is_loopback:
+        sent[FETCHED] = "1"
     async with httpx2.AsyncClient(
         follow_redirects=False, trust_env=False, timeout=LONGEST, verify=verify
     ) as client:

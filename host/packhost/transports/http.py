@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from packhost.errors import ConfigInvalid
+from packhost.kinds.fetch import FETCHED
 from packhost.server.mcp import GovernedServer
 from packhost.transports.peers import NOBODY, owners
 from packhost.transports.pipe import MAX_LINE
@@ -95,7 +96,7 @@ class Door:
             return
         refusal = await self._security.validate_request(Request(scope), is_post=False)
         if refusal is None and scope["path"] != "/healthz":
-            refusal = _stranger(scope)
+            refusal = _handler(scope) or _stranger(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -142,6 +143,18 @@ async def _receive_unless(left: anyio.Event, receive: Receive) -> Message:
         await left.wait()
         tasks.cancel_scope.cancel()
     return message
+
+
+def _handler(scope: Scope) -> Response | None:
+    """The refusal of a request that a host made for a pack's handler."""
+    if not any(name == FETCHED.encode() for name, _ in scope["headers"]):
+        return None
+    body = {
+        "error": "forbidden",
+        "message": "a handler's fetch is no client",
+        "next": "call the tool by `context.call_tool`",
+    }
+    return JSONResponse(body, status_code=403)
 
 
 def _stranger(scope: Scope) -> Response | None:
