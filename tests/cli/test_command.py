@@ -161,3 +161,16 @@ def test_a_shell_completes_commands_without_starting_a_host(command: list[str], 
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "plain,approvals\n"
+
+
+def test_as_a_module_it_runs_no_library_of_the_folder_that_it_is_started_in(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise SystemExit('the module of the workspace ran')")
+    command = [sys.executable, "-m", "packhost", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_of_usage_is_one_line(packhost: Callable[..., Any]) -> None:
+    message = packhost("completion", "--json").json["error"]["message"]
+    assert "bash, zsh, fish" in message
+    assert "\n" not in message
