@@ -11,7 +11,7 @@ import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -222,7 +222,7 @@ class Conversation:
         return bytes(data)
 
 
-def _countable(value: object) -> bool:
+def _countable(value: object) -> TypeGuard[float]:
     """Whether a number can be told to any client: finite, and no integer beyond every float."""
     return isinstance(value, int | float) and abs(value) < _UNCOUNTABLE
 
