@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from packhost.errors import PackhostError
 from packhost.gate.types import CallRequest
 from packhost.store.ops import events
 
@@ -91,3 +92,26 @@ async def test_a_value_that_breaks_json_once_redacted_is_still_answered(bench: A
     bench.tool("act", handler)
     outcome = await bench.call("act")
     assert outcome.value == {"number": "9[REDACTED]", "text": "x[REDACTED]"}
+
+
+@pytest.mark.parametrize("permission", ["read", "write"])
+async def test_half_a_character_keeps_no_call_and_no_end_out_of_the_record(bench, permission):
+    async def half(context: Any, arguments: Any) -> Any:
+        if arguments:
+            raise PackhostError("no \ud800", code="TOOL_FAILED")
+        return {"\ud800": "\udfff", "whole": "\U0001f600"}
+
+    bench.tool("half", half, permission=permission)
+    outcome = await bench.call("half")
+    assert outcome.value == {"\\ud800": "\\udfff", "whole": "\U0001f600"}
+    assert (await bench.call("half", {"fail": True})).code == "TOOL_FAILED"
+    assert (await bench.call("half", {"x": "\ud800"})).code == "INVALID_INPUT"
+    await bench.store.flush()
+    types = [event.type for event in bench.store.read(events.page, 0, None, 100)]
+    assert [name for name in types if name.startswith("call.")] == [
+        "call.started",
+        "call.ok",
+        "call.started",
+        "call.error",
+        "call.refused",
+    ]

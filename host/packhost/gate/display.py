@@ -164,9 +164,26 @@ def _notes(text: str, short: bool) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """A value as compact JSON.
+    """A value as compact JSON that any file can hold: half a character, a lone surrogate, as its escape.
 
     :raises ValueError: when it holds NaN, an infinity or a cycle.
     :raises TypeError: when it holds something that JSON cannot.
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def whole_characters(value: Any, text: str) -> bool:
+    """Whether a value holds no half character; `text` is what `as_text` made of it."""
+    return "\\ud" not in text or spelled_out(value) == value
+
+
+def spelled_out(value: Any) -> Any:
+    """The same JSON with what UTF-8 cannot carry, a lone surrogate, written out as its escape."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {spelled_out(key): spelled_out(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [spelled_out(member) for member in value]
+    return value

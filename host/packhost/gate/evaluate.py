@@ -13,7 +13,7 @@ from typing import Any
 from packhost.errors import PackhostError, ScopeDenied
 from packhost.gate.catalog import Catalog, Entry
 from packhost.gate.configuration import Configuration
-from packhost.gate.display import as_text, display_arguments
+from packhost.gate.display import as_text, display_arguments, whole_characters
 from packhost.gate.nearest import nearest_path
 from packhost.gate.types import Caller, CallRequest, Refusal
 from packhost.rules.autonomy import Level
@@ -110,7 +110,11 @@ def admit(
         return Refusal(
             "INVALID_INPUT", "the arguments are not plain JSON", "leave out NaN, infinities and cycles"
         )
-    if len(text) > limit or len(text.encode("utf-8", "surrogatepass")) > limit:
+    if not whole_characters(arguments, text):
+        return Refusal(
+            "INVALID_INPUT", "the arguments hold half a character, a lone surrogate", "send whole characters"
+        )
+    if len(text) > limit or len(text.encode()) > limit:
         return Refusal(
             "INVALID_INPUT",
             f"the arguments are larger than {limit} bytes",

@@ -10,7 +10,7 @@ from typing import Any
 
 from packhost.errors import PackhostError
 from packhost.gate.catalog import Entry
-from packhost.gate.display import as_text
+from packhost.gate.display import as_text, spelled_out, whole_characters
 from packhost.workspace.redaction import redact_json
 
 UNTRUSTED = "UNTRUSTED_TOOL_OUTPUT"
@@ -45,6 +45,9 @@ def check_output(entry: Entry, value: Any, limit: int, redact: Callable[[str], s
             code="OUTPUT_TOO_LARGE",
             hint="ask for less, page by page, or raise `limits.max_result_bytes`",
         )
+    if not whole_characters(value, text):
+        value = spelled_out(value)
+        text = as_text(value)
     clean = redact(text)
     if clean is not text and clean != text:
         value = redact_json(json.loads(text), redact)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from mcp import types
 
 from packhost.errors import PackhostError
+from packhost.gate.display import spelled_out
 from packhost.gate.types import Completed, Refusal
 from packhost.kinds.base import Tool
 
@@ -28,7 +29,7 @@ def completed(outcome: Completed, tool: Tool | None, limit: int | None) -> types
     value = outcome.value
     text = value if isinstance(value, str) else outcome.text
     if not _encodable(text):
-        value = _spelled_out(value)
+        value = spelled_out(value)
         text = value if isinstance(value, str) else dumps(value)
     structured = value if isinstance(value, dict) else None
     meta = {
@@ -77,8 +78,8 @@ def _too_large(outcome: Completed, text: str, tool: Tool | None, limit: int) -> 
 
 def refused(refusal: Refusal) -> types.CallToolResult:
     """A sentence, then the same as JSON; never structured, since clients check that on errors too."""
-    data = _spelled_out(refusal.as_json())
-    text = f"{_spelled_out(refusal.text)}\n{dumps(data)}"
+    data = spelled_out(refusal.as_json())
+    text = f"{spelled_out(refusal.text)}\n{dumps(data)}"
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)],
         is_error=True,
@@ -98,17 +99,6 @@ def internal() -> Refusal:
         "packhost met a fault of its own while it served this call",
         hint="the host's log has the details; `packhost doctor` may tell more",
     )
-
-
-def _spelled_out(value: Any) -> Any:
-    """The same JSON with what UTF-8 cannot carry, a lone surrogate, written out as its escape."""
-    if isinstance(value, str):
-        return value if _encodable(value) else value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_spelled_out(key): _spelled_out(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spelled_out(member) for member in value]
-    return value
 
 
 def _encodable(text: str) -> bool:
