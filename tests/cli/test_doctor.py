@@ -103,3 +103,12 @@ def test_the_level_for_packs_from_elsewhere_is_proved_and_said(packhost):
     level = texts["enforcement"].partition(":")[0]
     assert level in ("kernel", "partial", "advisory")
     assert (level == "kernel") is (landlock.detect() >= landlock.SCOPES)
+
+
+def test_a_broken_file_is_not_said_to_be_as_it_was_accepted(
+    workspace: Path, packhost: Callable[..., Any]
+) -> None:
+    file = workspace / "packhost.yaml"
+    file.write_text(file.read_text().replace("policy:", "policie:"))
+    ran = packhost("doctor", "--json")
+    assert (ran.status, states(ran)["consent"]) == (1, "note")

@@ -15,7 +15,7 @@ import click
 
 from packhost.cli.grants import expires_option, offer_lines, only_of, only_option, uses_option
 from packhost.cli.host import request
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import pretty, print_facts, print_json, print_table
 from packhost.cli.run import OK, REFUSED
 from packhost.cli.signing import take_pen
@@ -26,7 +26,7 @@ from packhost.gate.display import whole_lines
 _STATUSES = ("pending", "approved", "denied", "expired", "cancelled")
 
 
-@click.group("approvals", short_help="Questions that wait for a person.")
+@click.group("approvals", short_help="Questions that wait for a person.", epilog=GROUP_EPILOG)
 def command() -> None:
     """Questions that wait for a person."""
 

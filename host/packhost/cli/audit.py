@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from packhost.cli.host import request, with_control
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import moment, print_facts, print_json
 from packhost.cli.run import FAILED, OK, REFUSED
 from packhost.cli.terminal import Terminal, refuse_agents
@@ -52,7 +52,7 @@ key_option = click.option(
 )
 
 
-@click.group("audit", short_help="Prove and print the record.")
+@click.group("audit", short_help="Prove and print the record.", epilog=GROUP_EPILOG)
 def command() -> None:
     """Prove and print the record: a chain of events, each bound to the one before by its hash."""
 
@@ -141,7 +141,7 @@ def _tell_verified(found: dict[str, Any]) -> None:
     for text in found["missed"]:
         click.echo(f"{bad} {text}")
     if found["anchors"] and not found["missed"]:
-        click.echo(f"{good} it goes through {found['anchors']} heads that were kept")
+        click.echo(f"{good} it goes through {found['anchors']} of {found['anchors']} heads that were kept")
 
 
 def _verify_export(file: Path, key: bytes | None, as_json: bool) -> int:

@@ -140,7 +140,7 @@ def _denied(approval: dict[str, Any]) -> dict[str, Any]:
     return {
         "code": "APPROVAL_DENIED",
         "message": f"`{approval['decided_by']}` rejected this call to `{approval['tool']}`",
-        "next": "nothing was run",
+        "next": "nothing was run; the same call, made again, asks again, three times at the most",
         "approval_id": approval["id"],
     }
 

@@ -18,7 +18,7 @@ from packhost.clients import claude_code, cursor
 from packhost.kinds.forking import Zygote
 from packhost.sandbox.openat2 import Openat2, best_opener
 from packhost.store.lock import HostLock
-from packhost.workspace.root import Root
+from packhost.workspace.root import CONFIG_FILE, Root
 
 State = Literal["ok", "note", "broken"]
 _RESET_FIXED: Final = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
@@ -118,6 +118,8 @@ def configuration(status: Mapping[str, Any]) -> Iterator[Check]:
     if pending:
         texts = "; ".join(change["text"] for change in pending)
         yield Check("consent", "note", f"a change waits for `packhost accept`: {texts}")
+    elif status["accepted"] and any(text.startswith(f"{CONFIG_FILE}:") for text in status["problems"]):
+        yield Check("consent", "note", "packhost.yaml is broken; what held before still holds")
     elif status["accepted"]:
         yield Check("consent", "ok", "packhost.yaml is as it was accepted, or narrower")
     else:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.clients import claude_code, cursor
 from packhost.clients.launch import Launch, launch
 from packhost.workspace.root import find_root
 
 
-@click.group("connect", short_help="Print what connects a client to this workspace.")
+@click.group("connect", short_help="Print what connects a client to this workspace.", epilog=GROUP_EPILOG)
 def command() -> None:
     """Print what connects a client to this workspace; no client's file is touched."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.cli.reference import command_reference
 from packhost.cli.root import packhost
@@ -23,7 +23,7 @@ from packhost.workspace.settings import Settings
 _OUT = Path("docs/packs")
 
 
-@click.group("docs", short_help="Reference pages of packs.")
+@click.group("docs", short_help="Reference pages of packs.", epilog=GROUP_EPILOG)
 def command() -> None:
     """Reference pages of packs."""
 

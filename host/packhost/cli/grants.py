@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from packhost.cli.host import request
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import moment, pretty, print_facts, print_json, print_table
 from packhost.cli.run import REFUSED
 from packhost.cli.signing import take_pen
@@ -33,7 +33,7 @@ only_option = click.option(
 )
 
 
-@click.group("grants", short_help="What is always allowed, and what could be.")
+@click.group("grants", short_help="What is always allowed, and what could be.", epilog=GROUP_EPILOG)
 def command() -> None:
     """What is always allowed, and what could be.
 

@@ -140,6 +140,6 @@ def agent_check() -> Check:
     return Check(
         "an agent's shell",
         "note",
-        f"is not confined: under {account} it reads what you do, edits the record and answers for a client. "
+        f"is not confined: as {account} it reads what you do, edits the record and answers for a client. "
         "Only an operator's signature is beyond it; run the agent in a container or under another account",
     )

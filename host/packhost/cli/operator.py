@@ -13,14 +13,16 @@ from typing import Any
 import click
 
 from packhost.cli.host import request
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import moment, print_facts, print_json
 from packhost.cli.signing import Pen, new_passphrase, take_pen
 from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.workspace.operator import make_record
 
 
-@click.group("operator", short_help="Who proves by a passphrase that an answer is theirs.")
+@click.group(
+    "operator", short_help="Who proves by a passphrase that an answer is theirs.", epilog=GROUP_EPILOG
+)
 def command() -> None:
     """Who proves by a passphrase that an answer is theirs.
 

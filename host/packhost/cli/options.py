@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+GROUP_EPILOG = "The help of each of these commands has examples."
 
 
 def _workspace(ctx: click.Context, _: click.Parameter, given: Path | None) -> Path | None:

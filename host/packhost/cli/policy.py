@@ -12,7 +12,7 @@ import click
 
 from packhost.app.configuring import Supposition, present, supposed
 from packhost.cli.history import read_history, since_option
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import print_json, print_table
 from packhost.cli.replaying import Replay, replay
 from packhost.cli.run import FAILED, OK
@@ -24,7 +24,7 @@ from packhost.rules.analysis import KnownTool, findings
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.group("policy", short_help="Test, check and replay the rules.")
+@click.group("policy", short_help="Test, check and replay the rules.", epilog=GROUP_EPILOG)
 def command() -> None:
     """Test, check and replay the rules of packhost.yaml; nothing runs."""
 

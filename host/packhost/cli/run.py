@@ -105,7 +105,7 @@ def _told(error: BaseException, as_json: bool) -> int:
         return exit_status(error.code)
     if isinstance(error, click.ClickException):
         _tell(
-            {"code": "INVALID_INPUT", "message": _lower(error.format_message()), "next": _usage(error)},
+            {"code": "INVALID_INPUT", "message": _said(error), "next": _usage(error)},
             as_json,
         )
         return USAGE
@@ -142,6 +142,10 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
         click.echo(f"  also: {problem}", err=True)
     if facts["next"]:
         click.echo(f"  next: {facts['next']}", err=True)
+
+
+def _said(error: click.ClickException) -> str:
+    return _lower(" ".join(error.format_message().split()))
 
 
 def _usage(error: click.ClickException) -> str:

@@ -13,7 +13,7 @@ import click
 from packhost.cli.asking import LOOK_EVERY, answer_nested
 from packhost.cli.evidence import show_evidence
 from packhost.cli.host import request, with_control
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import moment, pretty, print_facts, print_json, print_table
 from packhost.cli.terminal import person_at_hand, refuse_agents
 from packhost.control.base import Control
@@ -23,7 +23,7 @@ from packhost.gate.display import visible
 _GOING_ON = ("queued", "running")
 
 
-@click.group("runs", short_help="Follow and steer what runs.")
+@click.group("runs", short_help="Follow and steer what runs.", epilog=GROUP_EPILOG)
 def command() -> None:
     """Follow and steer what runs."""
 

@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from packhost.cli.host import request
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import moment, print_facts, print_json, print_table
 from packhost.cli.terminal import refuse_agents
 from packhost.cli.times import DurationType
 from packhost.rules.autonomy import LEVELS
 
 
-@click.group("sessions", short_help="Sessions and their autonomy.")
+@click.group("sessions", short_help="Sessions and their autonomy.", epilog=GROUP_EPILOG)
 def command() -> None:
     """Sessions and their autonomy.
 

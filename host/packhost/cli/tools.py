@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from packhost.cli.host import request
-from packhost.cli.options import examples, json_option, workspace_option
+from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import pretty, print_facts, print_json, print_table
 
 
-@click.group("tools", short_help="What tools there are, and which are withheld.")
+@click.group("tools", short_help="What tools there are, and which are withheld.", epilog=GROUP_EPILOG)
 def command() -> None:
     """What tools there are, and which are withheld."""
 

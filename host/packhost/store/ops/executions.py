@@ -317,7 +317,7 @@ def conflict(tx: Reading, id: str) -> Conflict:
     if row.kind == DIRECT:
         what, hint = "is one direct call", "only runs of several turns can be paused or resumed"
     elif row.ended:
-        hint = "start a new run"
+        hint = f"read its result with `packhost runs show {id}`, or start a new run"
     elif row.abort_requested:
         what = "is being aborted"
     elif row.status == "running":
