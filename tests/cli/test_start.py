@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+from packhost.app.configuring import present
 from packhost.cli.root import COMMANDS
 from packhost.cli.root import packhost as root
 
@@ -79,3 +81,12 @@ def test_an_unknown_command_names_the_nearest(packhost: Callable[..., Any]) -> N
     ran = packhost("tolls")
     assert ran.status == 2
     assert "tools" in ran.err
+
+
+@pytest.mark.parametrize(("where", "told"), [("src/.venv", True), ("docs/.venv", False)])
+def test_an_installation_that_tools_may_write_is_warned_of(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, where: str, told: bool
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(workspace / where))
+    with present(workspace) as found:
+        assert any("runs unbound" in warning for warning in found.configuration.warnings) is told

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import packhost
+from packhost.errors import ConfigInvalid
 from packhost.gate.catalog import build_catalog
 from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
 from packhost.kinds.base import Kind, Tool
@@ -14,6 +18,7 @@ from packhost.kinds.python import PythonKind
 from packhost.packs.discover import EntryPoints, find_packs
 from packhost.packs.plugins import Provided, load_plugins
 from packhost.packs.registry import build_registry
+from packhost.rules.globs import compile_glob
 from packhost.sandbox.level import Enforcement
 from packhost.workspace.root import CONFIG_FILE, Root, find_root
 from packhost.workspace.supposed import SupposedWorkspace
@@ -45,9 +50,27 @@ def configure(
         redacting=workspace.secrets.stream,
         root_path=str(workspace.root.path),
         problems=tuple(str(problem) for problem in (*workspace.problems, *registry.problems)),
-        warnings=tuple(str(warning) for warning in registry.warnings),
+        warnings=(*(str(warning) for warning in registry.warnings), *_exposed(workspace)),
     )
     return configuration, provided
+
+
+def _exposed(workspace: Workspace) -> Iterator[str]:
+    """What of packhost's own code tools may write: it runs in the host, within no bound at all."""
+    root = os.path.realpath(workspace.root.path)
+    for folder in sorted({os.path.realpath(path) for path in (sys.prefix, packhost.__path__[0])}):
+        if not folder.startswith(f"{root}/"):
+            continue
+        try:
+            inside = compile_glob(f"{folder[len(root) + 1 :]}/**")
+        except ConfigInvalid:  # a name that no glob can spell
+            inside = compile_glob("**")
+        if all(any(glob.overlaps(inside) for glob in layer.globs("write")) for layer in workspace.bounds()):
+            yield (
+                f"packhost runs from `{folder}`, in this workspace, where the bound lets tools write: what "
+                "they put there runs unbound at the next start "
+                "(install packhost elsewhere, or narrow the bound)"
+            )
 
 
 class _Asked(PythonKind):
