@@ -56,6 +56,14 @@ async def test_not_a_number_is_no_argument(bench):
     assert refusal(await bench.call("add", {"n": float("nan")})).code == "INVALID_INPUT"
 
 
+async def test_arguments_too_deep_to_be_looked_through_are_refused(bench):
+    bench.tool("add")
+    deep = "\\ud800 in words"
+    for _ in range(900):
+        deep = [deep]
+    assert refusal(await bench.call("add", {"n": deep})).code == "INVALID_INPUT"
+
+
 async def test_hidden_parameters_are_filled_by_the_host_and_redacted_in_the_record(bench):
     bench.variables = {"tenant": "acme"}
     bench.tool("who", hidden_parameters=("tenant",))

@@ -106,11 +106,12 @@ def admit(
             arguments[name] = configuration.variables[name]
     try:
         text = as_text(arguments)
+        whole = whole_characters(arguments, text)
     except (ValueError, TypeError, RecursionError):
         return Refusal(
             "INVALID_INPUT", "the arguments are not plain JSON", "leave out NaN, infinities and cycles"
         )
-    if not whole_characters(arguments, text):
+    if not whole:
         return Refusal(
             "INVALID_INPUT", "the arguments hold half a character, a lone surrogate", "send whole characters"
         )
