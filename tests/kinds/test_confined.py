@@ -471,7 +471,7 @@ source = '''
 import os, subprocess
 def handle(context, arguments):
     subprocess.run(["sh", "-c", "(sleep 600 & echo $! > pids/a) &"])
-    open("pids/b", "w").write(str(os.getpid()))
+    open("pids/b", "w").write(str(os.getpid()) + chr(10))
     os.rename("pids/b", "pids/c")
     while True: pass
 '''
@@ -490,11 +490,14 @@ async def test_nothing_is_left_when_the_host_is_killed(root: Path, tmp_path: Pat
     arguments = [sys.executable, "-c", HOST, str(Path(__file__).parent), str(root), str(tmp_path / "pack2")]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
-        level, zygote = host.stdout.readline().split()
-        await until((root / "pids" / "c").exists)
-        pids = [int(zygote), *(int((root / "pids" / name).read_text()) for name in "ac")]
-        assert [is_gone(pid) for pid in pids] == [False] * 3
-        host.kill()
+        try:
+            level, zygote = host.stdout.readline().split()
+            told = [root / "pids" / name for name in "ac"]
+            await until(lambda: all(path.exists() and path.read_text().endswith("\n") for path in told))
+            pids = [int(zygote), *(int(path.read_text()) for path in told)]
+            assert [is_gone(pid) for pid in pids] == [False] * 3
+        finally:
+            host.kill()
     assert level == "kernel"
     await until(lambda: all(map(is_gone, pids)))
 
