@@ -33,7 +33,7 @@ class Nothing:
 
     name = "nothing"
 
-    def check(self, spec: Any) -> list[str]:
+    def check(self, spec: Any, folder: Any = None) -> list[str]:
         return []
 
     def enforcement(self, tool: Any) -> Any:

@@ -51,7 +51,7 @@ class LabKind:
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
 
-    def check(self, spec: ToolSpec) -> list[str]:
+    def check(self, spec: ToolSpec, folder: object = None) -> list[str]:
         return []
 
     def enforcement(self, tool: Tool) -> Any:

@@ -40,7 +40,7 @@ class TestKind:
         self.previews: dict[str, str] = {}
         self.level = "host"
 
-    def check(self, spec: ToolSpec) -> list[str]:
+    def check(self, spec: ToolSpec, folder: object = None) -> list[str]:
         return []
 
     def enforcement(self, tool: Tool) -> Any:

@@ -45,7 +45,7 @@ class Named:
     def name(self) -> str:
         return self._name
 
-    def check(self, spec: ToolSpec) -> list[str]:
+    def check(self, spec: ToolSpec, folder: object = None) -> list[str]:
         return ["it is bad"] if "bad" in spec.description else []
 
     def enforcement(self, tool: Tool) -> Enforcement:

@@ -106,6 +106,23 @@ async def test_a_pack_from_a_folder_runs_once_accepted_at_the_level_that_is_requ
     assert result.meta["packhost/call"]["enforcement"] in ("advisory", "partial", "kernel")
 
 
+async def test_a_target_that_is_not_there_leaves_the_pack_out_and_names_the_line_and_the_nearest(world):
+    world.write(
+        "my-pack/pack.yaml",
+        "packhost: 1\nid: mine\nversion: '1'\ntitle: Mine\ntools:\n"
+        "  - {name: hello, description: Says hello, kind: python, target: 'mine:helo', permission: read}\n",
+    )
+    world.write("my-pack/mine.py", "def hello(context, arguments):\n    return {'said': 'hello'}\n")
+    world.write("packhost.yaml", "packhost: 1\npacks: [workspace, {path: ./my-pack}]\n")
+    world.accept()
+    async with world.client() as client:
+        assert "mine_hello" not in await names(client)
+        status = await client.call_tool("packhost_status", {})
+    said = str(status.structured_content["problems"])
+    assert "mine/pack.yaml:6" in said
+    assert "did you mean `hello`" in said
+
+
 async def test_a_changed_pack_keeps_running_as_it_was_accepted(world):
     manifest = (
         "packhost: 1\nid: mine\nversion: '1'\ntitle: Mine\ntools:\n"

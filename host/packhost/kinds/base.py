@@ -54,8 +54,11 @@ class Kind(Protocol):
     def name(self) -> str:
         """The word in a manifest's `kind`."""
 
-    def check(self, spec: ToolSpec) -> list[str]:
-        """What is wrong with a tool's definition, a sentence each; found when the manifest loads."""
+    def check(self, spec: ToolSpec, folder: Path | None = None) -> list[str]:
+        """What is wrong with a tool's definition, a sentence each; found when the manifest loads.
+
+        `folder` is where the code of a pack by path lies; nothing of it is run.
+        """
 
     def enforcement(self, tool: Tool) -> Enforcement:
         """How strongly this tool's scopes are enforced when it runs here and now."""

@@ -25,7 +25,7 @@ from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
 from packhost.kinds.forked import ForkedCalls
 from packhost.kinds.forking import Zygote
-from packhost.kinds.targets import form_problems
+from packhost.kinds.targets import form_problems, source_problems
 from packhost.kinds.worker import run_in_process
 from packhost.manifest.model import ToolSpec
 from packhost.sandbox.level import Enforcement
@@ -55,9 +55,11 @@ class PythonKind:
         self._zygote = Zygote(root, abi=abi) if sys.platform == "linux" else None
         self._forked = ForkedCalls(self._zygote, root, self._descriptor) if self._zygote else None
 
-    def check(self, spec: ToolSpec) -> list[str]:
+    def check(self, spec: ToolSpec, folder: Path | None = None) -> list[str]:
         """What is wrong with a tool's `target` and `config`, a sentence each; nothing is imported."""
-        problems = form_problems(spec.target)
+        problems = (
+            source_problems(spec.target, [folder]) if folder and spec.target else form_problems(spec.target)
+        )
         problems += [
             f"`config` of kind `python` has no `{key}`: only `preview` and `nested` are known"
             for key in spec.config

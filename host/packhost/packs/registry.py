@@ -90,7 +90,7 @@ def _kind_faults(pack: FoundPack, kinds: Mapping[str, Kind]) -> Iterator[Problem
                 f"tools.{index}.kind",
             )
             continue
-        for said in kind.check(spec):
+        for said in kind.check(spec, pack.enabled.path):
             message = f"tool `{spec.name}`: {said}"
             yield Problem("MANIFEST_INVALID", message, "", place, pack.manifest.id, f"tools.{index}")
 
