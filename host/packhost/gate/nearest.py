@@ -39,14 +39,14 @@ def _candidates(value: str, access: Access, layers: Sequence[Layer], root_path: 
 
 
 def _folders(access: Access, layers: Sequence[Layer]) -> list[str]:
-    """The literal folders that the globs start with: dot-folders last, the longest first."""
+    """The literal folders that the globs start with, the longest first; none that is meant for other things."""
     found = {
         "/".join(_literal(scope.glob.split("/")[:-1]))
         for layer in layers
         for scope in layer.scopes
         if isinstance(scope, PathScope) and scope.access == access
     }
-    return sorted(found, key=lambda folder: (folder.startswith("."), -len(folder), folder))
+    return sorted((f for f in found if not f.startswith(".")), key=lambda folder: (-len(folder), folder))
 
 
 def _literal(segments: Sequence[str]) -> list[str]:
