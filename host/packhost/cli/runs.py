@@ -54,9 +54,10 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
 
 @command.command("show", epilog=examples("packhost runs show run_01k…"))
 @click.argument("id")
+@click.option("--full", is_flag=True, help="With the request that started it.")
 @workspace_option
 @json_option
-def show(id: str, workspace: Path | None, as_json: bool) -> None:
+def show(id: str, full: bool, workspace: Path | None, as_json: bool) -> None:
     """Show run ID with its calls, approvals and result, and what its record proves."""
     found = request(workspace, "runs.show", id=id, evidence=True)
     if as_json:
@@ -65,7 +66,7 @@ def show(id: str, workspace: Path | None, as_json: bool) -> None:
     print_facts(
         [
             *_facts(found),
-            ("Request", pretty(found["spec"]) if found["spec"] else None),
+            ("Request", pretty(found["spec"]) if full and found["spec"] else None),
             ("Result", pretty(found["result"]) if found["result"] else None),
         ]
     )
