@@ -1,10 +1,13 @@
-"""What every test may use, and how tests that need real parts are left out of a plain run."""
+"""What every test may use, and what a plain run leaves out: tests that take long or need real parts."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-LEFT_OUT = pytest.StashKey[int]()
+MARKERS = {"slow": "take long", "real": "need real parts"}
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 @pytest.fixture
@@ -14,18 +17,35 @@ def anyio_backend() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `-m`, tests marked `real` are deselected: what they need is more than Python."""
-    if config.option.markexpr:
+    """Without `-m`, and unless a file is named, marked tests are deselected; `.ci/run` runs them all."""
+    if config.option.markexpr or config.args_source is pytest.Config.ArgsSource.ARGS:
         return
-    real = [item for item in items if item.get_closest_marker("real")]
-    if real:
-        items[:] = [item for item in items if item not in real]
-        config.hook.pytest_deselected(items=real)
-    config.stash[LEFT_OUT] = len(real)
+    left = {name: [item for item in items if item.get_closest_marker(name)] for name in MARKERS}
+    gone = {item for found in left.values() for item in found}
+    if gone:
+        items[:] = [item for item in items if item not in gone]
+        config.hook.pytest_deselected(items=list(gone))
+    config.stash[LEFT_OUT] = {name: len(found) for name, found in left.items()}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells the process that started it what it left out."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash.get(LEFT_OUT, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes over what a worker left out; each leaves out the same."""
+    left = getattr(node, "workeroutput", {}).get("left_out")
+    if left:
+        node.config.stash[LEFT_OUT] = left
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Says what a plain run left out."""
-    if count := config.stash.get(LEFT_OUT, 0):
-        tests = "test" if count == 1 else "tests"
-        terminalreporter.write_line(f"left out: {count} {tests} that need real parts; run .ci/run")
+    for name, count in config.stash.get(LEFT_OUT, {}).items():
+        if count:
+            tests = "test" if count == 1 else "tests"
+            terminalreporter.write_line(f"left out: {count} {tests} that {MARKERS[name]}; run .ci/run")

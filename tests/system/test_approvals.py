@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 PASSPHRASE = "correct horse"
 WRITE: tuple[str, dict[str, Any]] = ("workspace_write_file", {"path": "src/a.txt", "content": "hello\n"})
 SETTINGS = """\

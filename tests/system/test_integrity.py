@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 GOOD = "def say(context, arguments):\n    return {'said': 'good'}\n"
 EVIL = "def say(context, arguments):\n    return {'said': 'evil'}\n"

@@ -18,6 +18,8 @@ import anyio
 import pytest
 from mcp import Client
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 packhost: 1
 packs: [agent-runtime, {path: ./counting}]

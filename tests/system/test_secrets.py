@@ -9,7 +9,7 @@ import pytest
 
 from packhost.workspace.redaction import REDACTED, forms
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 CANARY = 'c4n4ry/sëcret+"value"&\nsecond-line-of-the-canary'
 CONFIG = """

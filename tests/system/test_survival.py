@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mcp import Client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ASKED = """
 packhost: 1

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from mcp import Client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 CONFIG = """
 packhost: 1
