@@ -39,7 +39,7 @@ def _candidates(value: str, access: Access, layers: Sequence[Layer], root_path: 
 
 
 def _folders(access: Access, layers: Sequence[Layer]) -> list[str]:
-    """The literal folders that the globs start with, the longest first; none that is meant for other things."""
+    """The literal folders that the globs start with, the longest first; no dot-folder."""
     found = {
         "/".join(_literal(scope.glob.split("/")[:-1]))
         for layer in layers
