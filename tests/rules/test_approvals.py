@@ -108,7 +108,7 @@ def test_arguments_that_differ_as_json_are_bound_apart(
 
 def sort(value: Any) -> Any:
     if isinstance(value, dict):
-        return [(key, sort(value[key])) for key in sorted(value)]
+        return {"object": [(key, sort(value[key])) for key in sorted(value)]}
     return [sort(item) for item in value] if isinstance(value, list) else (value,)
 
 
