@@ -570,3 +570,9 @@ def _starter(lab: Any, driver: str) -> Any:
 
 def _history(lab: Any, session_id: str) -> Any:
     return lab.store.read(sessions.history, session_id)
+
+
+def test_half_a_character_in_a_request_can_be_written_down_and_comes_back() -> None:
+    text = Request({"messages": [{"content": "\ud800"}]}).as_text()
+    assert text.encode()
+    assert json.loads(text)["spec"] == {"messages": [{"content": "\ud800"}]}

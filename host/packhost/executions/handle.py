@@ -13,9 +13,10 @@ from packhost.errors import ConfigInvalid, StoreUnavailable
 from packhost.executions import ops
 from packhost.executions.active import Active, RunAsker, Waits
 from packhost.executions.connections import HostConnection, named_together
-from packhost.executions.request import Request, as_text, redacted
+from packhost.executions.request import Request, redacted
 from packhost.gate import Caller, CallRequest, Completed, Deferred, Gate, Outcome
 from packhost.gate.configuration import Configuration
+from packhost.gate.display import as_text
 from packhost.kinds.base import Tool
 from packhost.kinds.context import Connection, Message, OfferedTool, RunStopped, ToolOutcome
 from packhost.store.base import Store, Tx

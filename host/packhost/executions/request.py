@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packhost.gate.display import as_text
 from packhost.kinds.context import RunView
 from packhost.rules.scopes import Layer, format_scope, parse_scope
 from packhost.store.rows import ExecutionRow
@@ -37,11 +38,6 @@ def request_of(row: ExecutionRow) -> Request:
 
 def _layers(raw: Sequence[Mapping[str, Any]]) -> tuple[Layer, ...]:
     return tuple(Layer(one["name"], tuple(map(parse_scope, one["scopes"]))) for one in raw)
-
-
-def as_text(value: Any) -> str:
-    """JSON text that keeps the members' order: what a provider sent goes back as it came."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:

@@ -20,9 +20,10 @@ from packhost.errors import Conflict, NotFound, PackhostError
 from packhost.executions import ops
 from packhost.executions.active import Active
 from packhost.executions.handle import Handle
-from packhost.executions.request import Request, as_text, redacted, request_of, view_of
+from packhost.executions.request import Request, redacted, request_of, view_of
 from packhost.gate import Gate
 from packhost.gate.configuration import Configuration
+from packhost.gate.display import as_text
 from packhost.kinds.context import CallContext, RunDriver, RunResult, RunStopped, RunView
 from packhost.names import new_id
 from packhost.store.base import Store, Tx
