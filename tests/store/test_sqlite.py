@@ -11,8 +11,8 @@ import pytest
 from packhost.errors import PackhostError, StoreUnavailable
 from packhost.store.audit import verify_chain
 from packhost.store.base import Tx
-from packhost.store.migrations import MIGRATIONS, Migration
 from packhost.store.ops import events
+from packhost.store.schema import MIGRATIONS, Migration
 from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -107,7 +107,7 @@ async def test_a_migration_that_fails_changes_nothing(anyio_backend: str, tmp_pa
 async def test_a_schema_that_was_never_released_is_refused(anyio_backend: str, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await SqliteStore(path, "ws").close()
-    changed = Migration(1, "first", (*MIGRATIONS[0].statements, "CREATE TABLE more(id TEXT)"))
+    changed = Migration(1, "first", (*MIGRATIONS[0].sqlite, "CREATE TABLE more(id TEXT)"))
     with pytest.raises(StoreUnavailable) as caught:
         SqliteStore(path, "ws", migrations=(changed, *MIGRATIONS[1:]))
     assert str(path) in caught.value.hint

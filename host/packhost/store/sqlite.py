@@ -24,7 +24,8 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from packhost.errors import Conflict, PackhostError, StoreUnavailable
 from packhost.journal import GENESIS, canonical, digest, link
 from packhost.store.base import Reading, Tx
-from packhost.store.migrations import MIGRATIONS, Migration, migrate
+from packhost.store.migrations import migrate
+from packhost.store.schema import MIGRATIONS, Migration
 from packhost.store.writer import MAX_POSTED, Writer
 
 P = ParamSpec("P")
