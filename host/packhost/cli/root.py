@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "approvals": ("approvals", "Questions that wait for a person."),
     "grants": ("grants", "What is always allowed, and what could be."),
     "operator": ("operator", "Who proves by a passphrase that an answer is theirs."),
+    "tokens": ("tokens", "Bearer tokens for the HTTP API."),
     "runs": ("runs", "Follow and steer what runs."),
     "sessions": ("sessions", "Sessions and their autonomy."),
     "trace": ("trace", "Check traces of agent turns."),

@@ -14,6 +14,7 @@ from packhost.rules.statements import (
     decision_statement,
     grant_statement,
     succession_statement,
+    token_statement,
 )
 from packhost.workspace.operator import LOST, SHORTEST, Signer, record_of, unseal
 
@@ -67,6 +68,23 @@ class Pen:
         """The signature of an acceptance of what was shown."""
         at = time.time()
         return self._signed(at, consent_statement(workspace=self.workspace, seen=seen, by=self.by, at=at))
+
+    def token(self, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """The signature of a new bearer token as it was shown."""
+        at = time.time()
+        return self._signed(
+            at,
+            token_statement(
+                workspace=self.workspace,
+                name=plan["name"],
+                role=plan["role"],
+                principal=plan["principal"],
+                scopes=plan["scopes"],
+                expires_in=plan["expires_in"],
+                by=self.by,
+                at=at,
+            ),
+        )
 
     def succession(self, present: str, next: str | None) -> dict[str, Any]:
         """The signature by which the present operator gives way."""

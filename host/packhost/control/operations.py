@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packhost.control import consent, evidence, grants, history, operator, people, records, tools
+from packhost.control import consent, evidence, grants, history, operator, people, records, tokens, tools
 from packhost.control.base import Operation, Parts
 from packhost.errors import NotFound
 from packhost.names import nearest
@@ -30,6 +30,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "operator.show": operator.show,
     "operator.set": operator.replace,
     "operator.remove": operator.remove,
+    "tokens.new": tokens.new,
+    "tokens.plan": tokens.planned,
+    "tokens.list": tokens.listing,
+    "tokens.revoke": tokens.revoke,
     "sessions.list": people.sessions_list,
     "sessions.show": people.sessions_show,
     "sessions.raise": people.sessions_raise,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from packhost.rules.approvals import canonical_json
 
@@ -57,3 +57,19 @@ def consent_statement(*, workspace: str, seen: str, by: str, at: float) -> bytes
 def succession_statement(*, workspace: str, present: str, next: str | None, by: str, at: float) -> bytes:
     """The present operator gives way to another, or to none; both by fingerprint."""
     return _statement("operator", workspace, present, next, by, float(at))
+
+
+def token_statement(
+    *,
+    workspace: str,
+    name: str,
+    role: str,
+    principal: str,
+    scopes: Sequence[str],
+    expires_in: float | None,
+    by: str,
+    at: float,
+) -> bytes:
+    """A new bearer token; `expires_in` is in seconds from `at`, `None` for one that does not expire."""
+    span = None if expires_in is None else float(expires_in)
+    return _statement("token", workspace, name, role, principal, sorted(scopes), span, by, float(at))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from packhost.rules.approvals import ApprovalStatus, Assurance
 from packhost.rules.autonomy import Level, effective
+from packhost.rules.identities import Right, Role
 
 ExecutionStatus = Literal["queued", "running", "paused", "interrupted", "completed", "failed", "aborted"]
 EndStatus = Literal["completed", "failed", "aborted"]
@@ -307,6 +308,30 @@ class OperatorRow:
     set_by: str
     set_at: float
     ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A bearer token without what makes it one: that is nowhere in the store, only its SHA-256."""
+
+    id: str
+    workspace: str
+    token_sha: str
+    name: str
+    role: Role
+    principal: str
+    scopes_json: str
+    created_by: str
+    created_at: float
+    expires_at: float | None
+    last_used_at: float | None
+    revoked_at: float | None
+    revoked_by: str | None
+
+    @property
+    def scopes(self) -> tuple[Right, ...]:
+        """What it may do."""
+        return tuple(json.loads(self.scopes_json))
 
 
 @dataclass(frozen=True, slots=True)

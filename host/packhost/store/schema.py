@@ -131,8 +131,19 @@ _OPERATORS = (
     "CREATE INDEX calls_approval ON calls(approval_id) WHERE approval_id IS NOT NULL",
     "ALTER TABLE grants ADD COLUMN hidden TEXT",
 )
+_TOKENS = (
+    """CREATE TABLE tokens(
+  id TEXT PRIMARY KEY, workspace TEXT NOT NULL, token_sha TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
+  role TEXT NOT NULL, principal TEXT NOT NULL, scopes_json TEXT NOT NULL, created_by TEXT NOT NULL,
+  created_at REAL NOT NULL, expires_at REAL, last_used_at REAL, revoked_at REAL, revoked_by TEXT)""",
+    """CREATE TABLE requests(
+  principal TEXT NOT NULL, idem_key TEXT NOT NULL, request_sha TEXT NOT NULL, status INTEGER,
+  body_json TEXT, created_at REAL NOT NULL, PRIMARY KEY(principal, idem_key))""",
+    "CREATE INDEX requests_created ON requests(created_at)",
+)
 
 MIGRATIONS = (
     Migration(1, "first", (*_EXECUTIONS, *_APPROVALS, *_GRANTS, *_CALLS, *_SESSIONS, *_EVENTS)),
     Migration(2, "operators", _OPERATORS),
+    Migration(5, "tokens", _TOKENS),
 )
