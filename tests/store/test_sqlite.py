@@ -16,8 +16,10 @@ from packhost.store.schema import MIGRATIONS, Migration
 from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
-NEXT = Migration(len(MIGRATIONS) + 1, "colours", ("ALTER TABLE sessions ADD COLUMN colour TEXT",))
-BROKEN = Migration(len(MIGRATIONS) + 1, "broken", ("CREATE TABLE fine(id TEXT)", "CREATE TABLE broken("))
+NEXT = Migration(MIGRATIONS[-1].version + 1, "colours", ("ALTER TABLE sessions ADD COLUMN colour TEXT",))
+BROKEN = Migration(
+    MIGRATIONS[-1].version + 1, "broken", ("CREATE TABLE fine(id TEXT)", "CREATE TABLE broken(")
+)
 
 
 def note(tx: Tx, text: str) -> int:
