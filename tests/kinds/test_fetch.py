@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packhost.errors import InvalidInput, PackhostError, ScopeDenied, ToolFailed
+from packhost.kinds import egress
 from packhost.kinds import fetch as module
 from packhost.kinds.fetch import FetchRequest, fetch
 from packhost.kinds.python import PythonKind
@@ -211,7 +212,7 @@ async def test_a_url_with_two_readings_is_refused(url: str) -> None:
         {"headers": {"X A": "b"}},
         {"headers": {"Transfer-Encoding": "chunked"}},
         {"headers": {"Proxy-Authorization": "x"}},
-        {"body": b"x" * (module.LARGEST + 1)},
+        {"body": b"x" * (egress.LARGEST + 1)},
     ],
 )
 async def test_a_request_that_could_say_something_else_is_refused(
@@ -269,15 +270,13 @@ async def test_a_name_that_leads_to_an_address_that_is_not_public_is_refused(add
 def test_named_hosts_and_ports_reach_private_addresses_but_this_machine_only_by_its_names(
     host: str, address: str, reached: bool
 ) -> None:
-    target = module._Target(True, host, 443, "/")
-    assert module._may_reach(ipaddress.ip_address(address), target, exact=True) is reached
+    assert egress.may_reach(ipaddress.ip_address(address), host, exact=True) is reached
 
 
 @given(st.ip_addresses())
 def test_without_a_named_port_only_public_addresses_are_reached(address: Any) -> None:
-    target = module._Target(True, "example.com", 443, "/")
-    if module._may_reach(address, target, exact=False):
-        assert address.is_global or module._plain(address).is_global
+    if egress.may_reach(address, "example.com", exact=False):
+        assert address.is_global or egress.inner_address(address).is_global
         assert not address.is_loopback
         assert not address.is_link_local
         assert not address.is_multicast
@@ -339,7 +338,7 @@ async def test_redirects_without_end_end(server: Server) -> None:
     server.says("/", status="302 Found", Location="/")
     with pytest.raises(ToolFailed, match="redirects more than"):
         await get(f"http://127.0.0.1:{server.port}/", layers(f"network 127.0.0.1:{server.port}"))
-    assert len(server.seen) == module.MAX_REDIRECTS + 1
+    assert len(server.seen) == egress.MAX_REDIRECTS + 1
 
 
 async def test_a_body_is_not_sent_on_by_a_redirect_that_would_repeat_it(server: Server) -> None:
@@ -351,7 +350,7 @@ async def test_a_body_is_not_sent_on_by_a_redirect_that_would_repeat_it(server: 
 
 async def test_too_much_and_too_slow_are_errors(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     scopes = layers(f"network 127.0.0.1:{server.port}")
-    server.says("/large", b"x" * (module.LARGEST + 1))
+    server.says("/large", b"x" * (egress.LARGEST + 1))
     with pytest.raises(PackhostError) as caught:
         await get(f"http://127.0.0.1:{server.port}/large", scopes)
     assert caught.value.code == "OUTPUT_TOO_LARGE"

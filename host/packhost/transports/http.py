@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from packhost.errors import ConfigInvalid
-from packhost.kinds.fetch import FETCHED
+from packhost.kinds.egress import FETCHED
 from packhost.server.mcp import GovernedServer
 from packhost.transports.peers import NOBODY, owners
 from packhost.transports.pipe import MAX_LINE
