@@ -46,7 +46,8 @@ class ExecutionSummary:
     """A run without its request, state and result.
 
     `outcome` is `None` until it ended. `epoch` counts its claims and fences their owners.
-    `paused_by` names who asked for the pause, as long as that holds.
+    `paused_by` names who asked for the pause, as long as that holds. `background`: nobody waits for
+    it, so that after an interruption it goes on by itself.
     """
 
     id: str
@@ -70,6 +71,7 @@ class ExecutionSummary:
     created_at: float
     updated_at: float
     ended_at: float | None
+    background: bool
 
     @property
     def ended(self) -> bool:
@@ -368,6 +370,34 @@ class MessageRow:
     def message(self) -> Any:
         """The message as data."""
         return json.loads(self.message_json)
+
+
+@dataclass(frozen=True, slots=True)
+class NewReplica:
+    """A host about to take part; `key_sha` stands for its host key, `settings_sha` for what it accepted."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    key_sha: str
+    settings_sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """A host that takes part, as long as its lease lasts; a `draining` one takes up nothing new."""
+
+    id: str
+    workspace: str
+    host: str
+    pid: int
+    version: str
+    settings_sha: str
+    started_at: float
+    seen_at: float
+    lease_until: float
+    draining: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,22 @@ _OPERATORS = (
     "CREATE INDEX calls_approval ON calls(approval_id) WHERE approval_id IS NOT NULL",
     "ALTER TABLE grants ADD COLUMN hidden TEXT",
 )
+_REPLICAS = (
+    """CREATE TABLE replicas(
+  id TEXT PRIMARY KEY, workspace TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL,
+  version TEXT NOT NULL, settings_sha TEXT NOT NULL, started_at REAL NOT NULL, seen_at REAL NOT NULL,
+  lease_until REAL NOT NULL, draining INTEGER NOT NULL DEFAULT 0)""",
+    "CREATE TABLE host_keys(workspace TEXT PRIMARY KEY, key_sha TEXT NOT NULL, set_at REAL NOT NULL)",
+    "ALTER TABLE executions ADD COLUMN background INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX executions_resumable ON executions(id) WHERE status='interrupted' AND background=1",
+    "CREATE INDEX calls_tool_use ON calls(tool_use_id) WHERE tool_use_id IS NOT NULL",
+)
+_PRUNING = (
+    # of each run's events the last that was pruned: whoever read up to an earlier one has missed some
+    "ALTER TABLE executions ADD COLUMN events_pruned INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX calls_grant ON calls(grant_id) WHERE grant_id IS NOT NULL",
+    "CREATE INDEX events_prunings ON events(id) WHERE type='audit.pruned'",
+)
 _TOKENS = (
     """CREATE TABLE tokens(
   id TEXT PRIMARY KEY, workspace TEXT NOT NULL, token_sha TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
@@ -145,5 +161,7 @@ _TOKENS = (
 MIGRATIONS = (
     Migration(1, "first", (*_EXECUTIONS, *_APPROVALS, *_GRANTS, *_CALLS, *_SESSIONS, *_EVENTS)),
     Migration(2, "operators", _OPERATORS),
+    Migration(3, "replicas", _REPLICAS),
+    Migration(4, "pruning", _PRUNING),
     Migration(5, "tokens", _TOKENS),
 )

@@ -25,9 +25,15 @@ from packhost.store.rows import (
     NewExecution,
 )
 
+STEERING = "steering"
+"""The topic of what is asked of runs that another process may hold."""
+INTERRUPTED = "interrupted"
+"""The topic of runs that nobody holds any more and that may go on."""
+WAITING = "waiting"
+"""The topic of runs that begin to wait for a time."""
 _SUMMARY = ", ".join(field.name for field in fields(ExecutionSummary))
 _WHOLE = ", ".join(field.name for field in fields(ExecutionRow))
-_FLAGS = (13, 15)
+_FLAGS = (13, 15, 21)
 _HELD = "id=? AND owner=? AND epoch=? AND status='running'"
 
 
@@ -76,18 +82,21 @@ def create(tx: Tx, new: NewExecution) -> None:
     )
 
 
-def claim(tx: Tx, id: str, owner: str, ttl: float, expected_epoch: int) -> int:
+def claim(
+    tx: Tx, id: str, owner: str, ttl: float, expected_epoch: int, *, background: bool = False
+) -> int:
     """Take a queued, paused or interrupted run for `ttl` seconds; the new epoch.
 
-    Clears what was asked of its former holder. Raises `NotFound`, or `Conflict` with the status
+    Clears what was asked of its former holder. Once in the `background` it stays there. Raises `NotFound`, or `Conflict` with the status
     and epoch found: `CONTINUATION_IN_PROGRESS` while somebody holds it.
     """
     now = tx.now()
     row = tx.execute(
         "UPDATE executions SET status='running', owner=?, epoch=epoch+1, lease_until=?, pause_requested=0,"
-        " paused_by=NULL, waiting_on=NULL, reason=NULL, updated_at=? WHERE id=?"
-        " AND status IN ('queued','paused','interrupted') AND epoch=? RETURNING epoch",
-        (owner, now + ttl, now, id, expected_epoch),
+        " paused_by=NULL, waiting_on=NULL, reason=NULL, background=CASE WHEN ?=1 THEN 1 ELSE background END,"
+        " updated_at=? WHERE id=? AND status IN ('queued','paused','interrupted') AND epoch=?"
+        " RETURNING epoch",
+        (owner, now + ttl, int(background), now, id, expected_epoch),
     ).fetchone()
     if row is None:
         raise conflict(tx, id)
@@ -164,7 +173,24 @@ def mark_paused(
         (waiting_on, state_json, reason, tx.now(), id),
     )
     tx.emit("run.paused", {"waiting_on": waiting_on, "reason": reason}, execution_id=id, actor=owner)
+    if waiting_on is not None:
+        tx.touch(WAITING)
     return "paused"
+
+
+def hand_over(tx: Tx, id: str, owner: str, epoch: int, state_json: str | None = None) -> ExecutionStatus:
+    """Let go of a run at a safe point so that another replica takes it at once; its status now.
+
+    One that was asked to pause or to abort pauses or ends instead. Raises `Conflict` as `save_state`.
+    """
+    _held(tx, id, owner, epoch)
+    row = get(tx, id)
+    if row.pause_requested or row.abort_requested:
+        return mark_paused(tx, id, owner, epoch, state_json=state_json)
+    if state_json is not None and state_json != row.state_json:
+        save_state(tx, id, owner, epoch, state_json)
+    interrupt(tx, row, owner, handed_over=True)
+    return "interrupted"
 
 
 def request_abort(tx: Tx, id: str, by: str, reason: str = "") -> ExecutionStatus:
@@ -184,6 +210,7 @@ def request_abort(tx: Tx, id: str, by: str, reason: str = "") -> ExecutionStatus
             (reason or None, tx.now(), id),
         )
         tx.emit("run.abort_requested", {"reason": reason}, execution_id=id, actor=by)
+        tx.touch(STEERING)
     return row.status
 
 
@@ -203,35 +230,49 @@ def finish(
 
 
 def interrupt_orphans(tx: Tx, me: str) -> tuple[str, ...]:
-    """At start: take away every live run that another host left behind; their ids.
+    """At start, where one host alone has the store: take away every live run that another left; their ids."""
+    return tuple(interrupt(tx, row, me) for row in live(tx, "owner IS NULL OR owner<>?", (me,)))
+
+
+def interrupt(tx: Tx, row: ExecutionSummary, by: str, *, handed_over: bool = False) -> str:
+    """Take a live run away from who held it; its id.
 
     A run becomes `interrupted`. Its started calls become `unknown`, or `error` with `CANCELLED`
     where they may safely be called again. A direct call's run cannot be resumed: it ends failed. A
     run that was asked to abort ends aborted.
     """
-    now = tx.now()
+    now, status, outcome = tx.now(), "interrupted", None
+    unknown = _lose_calls(tx, row.id, now)
+    if row.kind == DIRECT:
+        status, outcome = "failed", "EFFECTS_UNKNOWN" if unknown else "CANCELLED"
+    elif row.abort_requested:
+        status, outcome = "aborted", "aborted"
+    tx.execute(
+        "UPDATE executions SET status=?, outcome=?, owner=NULL, lease_until=NULL, epoch=epoch+1,"
+        " pause_requested=0, updated_at=?, ended_at=? WHERE id=?",
+        (status, outcome, now, now if outcome else None, row.id),
+    )
+    data = {"owner": row.owner, "outcome": outcome, "unknown_calls": unknown}
+    if handed_over:
+        data["handed_over"] = True
+    tx.emit(f"run.{status}", data, execution_id=row.id, actor=by)
+    if status == "aborted":
+        approvals.cancel_of_run(tx, row.id, by)
+    if status == "interrupted":
+        tx.touch(INTERRUPTED)
+    return row.id
+
+
+def live(
+    tx: Reading, whose: str, params: tuple[Any, ...], limit: int = 1_000_000_000
+) -> tuple[ExecutionSummary, ...]:
+    """Runs and direct calls that are under way, the one whose lease ends first before the others."""
     rows = tx.execute(
-        "SELECT id, kind, owner, abort_requested FROM executions WHERE status IN ('running','queued')"
-        " AND (owner IS NULL OR owner<>?) ORDER BY id",
-        (me,),
+        f"SELECT {_SUMMARY} FROM executions WHERE status IN ('running','queued') AND ({whose})"
+        " ORDER BY COALESCE(lease_until, 0), id LIMIT ?",
+        (*params, limit),
     ).fetchall()
-    for id, kind, owner, aborting in rows:
-        unknown = _lose_calls(tx, id, now)
-        status, outcome = "interrupted", None
-        if kind == DIRECT:
-            status, outcome = "failed", "EFFECTS_UNKNOWN" if unknown else "CANCELLED"
-        elif aborting:
-            status, outcome = "aborted", "aborted"
-        tx.execute(
-            "UPDATE executions SET status=?, outcome=?, owner=NULL, lease_until=NULL, epoch=epoch+1,"
-            " pause_requested=0, updated_at=?, ended_at=? WHERE id=?",
-            (status, outcome, now, now if outcome else None, id),
-        )
-        data = {"owner": owner, "outcome": outcome, "unknown_calls": unknown}
-        tx.emit(f"run.{status}", data, execution_id=id, actor=me)
-        if status == "aborted":
-            approvals.cancel_of_run(tx, id, me)
-    return tuple(row[0] for row in rows)
+    return tuple(ExecutionSummary(*_typed(row)) for row in rows)
 
 
 def get(tx: Reading, id: str) -> ExecutionRow:
