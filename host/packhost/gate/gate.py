@@ -26,6 +26,7 @@ from packhost.gate.granting import Granting
 from packhost.gate.operators import Operators, Signed
 from packhost.gate.outcomes import Approved
 from packhost.gate.output import check_output, recorded
+from packhost.gate.recall import Recall
 from packhost.gate.sessions import Sessions
 from packhost.gate.types import (
     Asker,
@@ -74,16 +75,12 @@ class Gate:
         self._configuration = configuration
         self._services = services
         self._flights = Flights()
+        self._past = Recall(store, self._flights)
         self.sessions = Sessions(store, lambda: configuration().autonomy)
         self.operators = operators or Operators(store, None)
         self.granting = Granting(store, key, configuration, self._evaluated)
         self.approvals = Approvals(
-            store,
-            key,
-            lambda: configuration().terms,
-            self.operators,
-            self.granting,
-            self.sessions.level,
+            store, key, lambda: configuration().terms, self.operators, self.granting, self.sessions.level
         )
 
     def _evaluated(self, request: CallRequest) -> Evaluation | Stopped:
@@ -125,6 +122,8 @@ class Gate:
 
     async def _call(self, request: CallRequest, asker: Asker | None, parent: GateContext | None) -> Outcome:
         caller = request.caller
+        if (past := await self._past.outcome(request.idem_key)) is not None:
+            return past
         if caller.run_id is None:
             await self.sessions.enter(caller.session_id, caller.principal, caller.client)
         while True:
@@ -266,7 +265,7 @@ class Gate:
 
     async def _lost(self, found: Evaluation, request: CallRequest, conflict: Conflict) -> Outcome:
         """Another call used the approval up, or the run moved on: share the outcome, or say so."""
-        winner = conflict.data.get("consumed_by")
+        winner = conflict.data.get("consumed_by", conflict.data.get("call_id"))
         shared = await self._flights.join(winner) if isinstance(winner, str) else None
         if shared is not None:
             return shared
@@ -291,6 +290,7 @@ class Gate:
             idempotent=tool.spec.idempotent,
             actor=caller.actor,
             step=1 if direct else None,
+            idem_key=request.idem_key,
             tool_use_id=request.tool_use_id,
             approval_id=approved.approval_id,
             binding=approved.binding,

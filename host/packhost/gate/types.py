@@ -47,6 +47,8 @@ class CallRequest:
     tool_use_id: str | None = None
     fence: Callable[[], None] | None = None
     """Asked in the transaction of the intent; raises `StoreUnavailable` where the call may not start yet."""
+    idem_key: str | None = None
+    """Names this very call: made again under it, it gets its recorded outcome and does nothing twice."""
 
 
 @dataclass(frozen=True, slots=True)

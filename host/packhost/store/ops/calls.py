@@ -35,8 +35,8 @@ def begin(tx: Tx, new: NewCall, fence: Callable[[], None] | None = None) -> int:
     Uses up the approval and the grant that it names, and creates a direct call's run.
     Raises `Conflict` when the approval was used (`data["consumed_by"]`), decided otherwise or
     expired, the grant is spent, the run is held by another or being aborted, or the idempotency
-    key was used (`data["call_id"]`). Raises what `fence` raises, which is asked first: whether
-    something that was queued before the intent is written.
+    key was used by a call that may not be repeated (`data["call_id"]`). Raises what `fence` raises,
+    which is asked first: whether something that was queued before the intent is written.
     """
     if fence is not None:
         fence()
@@ -162,6 +162,27 @@ def by_id(tx: Reading, call_id: str) -> CallRow:
     return _row(row)
 
 
+def by_key(tx: Reading, idem_key: str) -> CallRow | None:
+    """The call that was made last under a key."""
+    row = tx.execute(f"SELECT {_COLUMNS} FROM calls WHERE idem_key=?", (idem_key,)).fetchone()
+    return None if row is None else _row(row)
+
+
+def repeatable(row: CallRow) -> bool:
+    """Whether a call did not do anything, or may be made again without doing it twice."""
+    if row.status == "error" and row.code == "CANCELLED":
+        return row.idempotent or row.result_json is None
+    return row.idempotent and row.status in ("started", "unknown")
+
+
+def runs_of(tx: Reading, execution_id: str) -> tuple[str, ...]:
+    """The runs that a direct call started, in order."""
+    rows = tx.execute(
+        f"SELECT id FROM executions WHERE kind<>'{DIRECT}' AND parent=? ORDER BY id", (execution_id,)
+    )
+    return tuple(row[0] for row in rows)
+
+
 def _row(row: tuple[Any, ...]) -> CallRow:
     values = list(row)
     values[_IDEMPOTENT] = bool(values[_IDEMPOTENT])
@@ -169,14 +190,18 @@ def _row(row: tuple[Any, ...]) -> CallRow:
 
 
 def _unused(tx: Tx, idem_key: str) -> None:
-    row = tx.execute("SELECT id, status FROM calls WHERE idem_key=?", (idem_key,)).fetchone()
-    if row is not None:
-        raise Conflict(
-            f"the idempotency key `{idem_key}` was used by call `{row[0]}`",
-            hint="read that call's outcome, or use a new key",
-            call_id=row[0],
-            status=row[1],
-        )
+    row = by_key(tx, idem_key)
+    if row is None:
+        return
+    if row.idempotent or repeatable(row):  # made again, it takes the key over
+        tx.execute("UPDATE calls SET idem_key=NULL WHERE id=?", (row.id,))
+        return
+    raise Conflict(
+        f"the idempotency key `{idem_key}` was used by call `{row.id}`",
+        hint="read that call's outcome, or use a new key",
+        call_id=row.id,
+        status=row.status,
+    )
 
 
 def _fence(tx: Tx, new: NewCall) -> None:
