@@ -373,34 +373,6 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NewReplica:
-    """A host about to take part; `key_sha` stands for its host key, `settings_sha` for what it accepted."""
-
-    id: str
-    host: str
-    pid: int
-    version: str
-    key_sha: str
-    settings_sha: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaRow:
-    """A host that takes part, as long as its lease lasts; a `draining` one takes up nothing new."""
-
-    id: str
-    workspace: str
-    host: str
-    pid: int
-    version: str
-    settings_sha: str
-    started_at: float
-    seen_at: float
-    lease_until: float
-    draining: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Head:
     """The end of the audit chain; id 0 when it is empty."""
 

@@ -82,13 +82,12 @@ def create(tx: Tx, new: NewExecution) -> None:
     )
 
 
-def claim(
-    tx: Tx, id: str, owner: str, ttl: float, expected_epoch: int, *, background: bool = False
-) -> int:
+def claim(tx: Tx, id: str, owner: str, ttl: float, expected_epoch: int, *, background: bool = False) -> int:
     """Take a queued, paused or interrupted run for `ttl` seconds; the new epoch.
 
-    Clears what was asked of its former holder. Once in the `background` it stays there. Raises `NotFound`, or `Conflict` with the status
-    and epoch found: `CONTINUATION_IN_PROGRESS` while somebody holds it.
+    Clears what was asked of its former holder. Once in the `background` it stays there. Raises
+    `NotFound`, or `Conflict` with the status and epoch found: `CONTINUATION_IN_PROGRESS` while somebody
+    holds it.
     """
     now = tx.now()
     row = tx.execute(
@@ -252,7 +251,7 @@ def interrupt(tx: Tx, row: ExecutionSummary, by: str, *, handed_over: bool = Fal
         " pause_requested=0, updated_at=?, ended_at=? WHERE id=?",
         (status, outcome, now, now if outcome else None, row.id),
     )
-    data = {"owner": row.owner, "outcome": outcome, "unknown_calls": unknown}
+    data: dict[str, Any] = {"owner": row.owner, "outcome": outcome, "unknown_calls": unknown}
     if handed_over:
         data["handed_over"] = True
     tx.emit(f"run.{status}", data, execution_id=row.id, actor=by)

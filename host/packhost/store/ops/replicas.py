@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from packhost.errors import ConfigInvalid
 from packhost.store.base import Reading, Tx
 from packhost.store.ops import executions
-from packhost.store.rows import DIRECT, NewReplica, ReplicaRow
+from packhost.store.rows import DIRECT
 
 REPLICAS = "replicas"
 """The topic of replicas that come and go."""
@@ -25,6 +25,35 @@ BATCH = 32
 """So many runs at most are taken away in one transaction, so that others get their turn."""
 IN_A_ROW = 5
 """A run that was interrupted so often without having got on is not resumed by itself once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewReplica:
+    """A host about to take part; `key_sha` stands for its host key, `settings_sha` for what it accepted."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    key_sha: str
+    settings_sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """A host that takes part, as long as its lease lasts; a `draining` one takes up nothing new."""
+
+    id: str
+    workspace: str
+    host: str
+    pid: int
+    version: str
+    settings_sha: str
+    started_at: float
+    seen_at: float
+    lease_until: float
+    draining: bool
+
 
 _COLUMNS = ", ".join(field.name for field in fields(ReplicaRow))
 _LIVE = "SELECT id FROM replicas WHERE lease_until>?"
@@ -51,29 +80,17 @@ def join(tx: Tx, new: NewReplica, ttl: float, *, shared: bool) -> tuple[ReplicaR
     """
     if shared:
         _same_key(tx, new.key_sha)
-    for row in executions.live(tx, "owner=?", (new.id,)):
-        executions.interrupt(tx, row, new.id)
+    for held in executions.live(tx, "owner=?", (new.id,)):
+        executions.interrupt(tx, held, new.id)
     tx.execute("DELETE FROM replicas WHERE id=?", (new.id,))
     if not shared:
         executions.interrupt_orphans(tx, new.id)
         tx.execute("DELETE FROM replicas")
     now = tx.now()
-    row = ReplicaRow(
-        id=new.id,
-        workspace=tx.workspace,
-        host=new.host,
-        pid=new.pid,
-        version=new.version,
-        settings_sha=new.settings_sha,
-        started_at=now,
-        seen_at=now,
-        lease_until=now + ttl,
-        draining=False,
-    )
-    values = asdict(row)
-    marks = ",".join("?" for _ in values)
     tx.execute(
-        f"INSERT INTO replicas({_COLUMNS}) VALUES({marks})", (*tuple(values.values())[:-1], int(row.draining))
+        "INSERT INTO replicas(id, workspace, host, pid, version, settings_sha, started_at, seen_at,"
+        " lease_until, draining) VALUES(?,?,?,?,?,?,?,?,?,0)",
+        (new.id, tx.workspace, new.host, new.pid, new.version, new.settings_sha, now, now, now + ttl),
     )
     if shared:
         said = {"id": new.id, "host": new.host, "pid": new.pid, "version": new.version}
@@ -164,7 +181,7 @@ def reap(tx: Tx, by: str, limit: int = BATCH) -> Reaped:
 def listing(tx: Reading) -> tuple[ReplicaRow, ...]:
     """The replicas that are registered, the first to come before the others."""
     rows = tx.execute(f"SELECT {_COLUMNS} FROM replicas ORDER BY started_at, id")
-    return tuple(ReplicaRow(*row[:-1], bool(row[-1])) for row in rows)
+    return tuple(ReplicaRow(*(*row[:-1], bool(row[-1]))) for row in rows)
 
 
 def resumable(tx: Reading, kinds: Collection[str], limit: int = BATCH) -> tuple[tuple[str, int], ...]:
@@ -210,4 +227,3 @@ def hold_back(tx: Tx, id: str, epoch: int, by: str) -> None:
     ).fetchone()
     if row is not None:
         tx.emit("run.held_back", {"reason": reason}, execution_id=id, actor=by)
-
