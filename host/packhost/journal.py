@@ -122,11 +122,15 @@ def link(
     return hashlib.sha256((prev + body).encode()).hexdigest()
 
 
-def verify(records: Iterable[Record]) -> Verified | BrokenLink:
-    """Walk a whole chain in order; the first link that does not hold, or what was verified."""
-    prev, count = GENESIS, 0
+def verify(records: Iterable[Record], after: int = 0, prev: str = GENESIS) -> Verified | BrokenLink:
+    """Walk a chain in order; the first link that does not hold, or what was verified.
+
+    `after` and `prev` are the id and the hash of the record before the first, where the chain does not
+    begin with its own first record.
+    """
+    count = 0
     for record in records:
-        reason = _fault(record, prev, count + 1)
+        reason = _fault(record, prev, after + count + 1)
         if reason:
             return BrokenLink(record.id, reason)
         prev, count = record.hash, count + 1

@@ -152,8 +152,8 @@ _TOKENS = (
   role TEXT NOT NULL, principal TEXT NOT NULL, scopes_json TEXT NOT NULL, created_by TEXT NOT NULL,
   created_at REAL NOT NULL, expires_at REAL, last_used_at REAL, revoked_at REAL, revoked_by TEXT)""",
     """CREATE TABLE requests(
-  principal TEXT NOT NULL, idem_key TEXT NOT NULL, request_sha TEXT NOT NULL, status INTEGER,
-  body_json TEXT, created_at REAL NOT NULL, PRIMARY KEY(principal, idem_key))""",
+  principal TEXT NOT NULL, idem_key TEXT NOT NULL, request_sha TEXT NOT NULL, created_at REAL NOT NULL,
+  PRIMARY KEY(principal, idem_key))""",
     "CREATE INDEX requests_created ON requests(created_at)",
 )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from packhost.errors import InvalidInput, Place
@@ -103,18 +103,34 @@ def export_line(record: Record) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a chain: its first and last event, the hash before it and the hash that it ends with."""
+
+    first: int
+    last: int
+    prev: str
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What a file of exported events proves; `signed` is `None` when there was no key to check with."""
+    """What a file of exported events proves.
+
+    `signed` is `None` when there was no key to check with; `seen` has the events of the file by the hashes
+    that were asked for; `span` is `None` for a file without events.
+    """
 
     count: int
     first: int
     head: str
     broken: str
     signed: bool | None
+    span: Span | None = None
+    seen: Mapping[str, int] = field(default_factory=dict)
 
 
-def check_export(lines: Iterable[str], key: bytes | None) -> ExportReport:
-    """Hold an export to its own chain and, with a key, to its signature.
+def check_export(lines: Iterable[str], key: bytes | None, anchors: Sequence[Anchor] = ()) -> ExportReport:
+    """Hold an export to its own chain and, with a key, to its signature; look for the anchors in it.
 
     One that does not begin with the first event is held from its own beginning on.
     """
@@ -134,10 +150,29 @@ def check_export(lines: Iterable[str], key: bytes | None) -> ExportReport:
             records.append(_record(line))
         except (ValueError, KeyError, TypeError):
             broken = broken or f"line {number} is no event"
-    first = records[0].id if records else 0
     broken = broken or _fault(records)
-    head = records[-1].hash if records else ""
-    return ExportReport(len(records), first, head, broken, signed)
+    if not records:
+        return ExportReport(0, 0, "", broken, signed)
+    first, last = records[0], records[-1]
+    wanted = {anchor.hash for anchor in anchors}
+    seen = {record.hash: record.id for record in records if record.hash in wanted}
+    span = Span(first.id, last.id, first.prev, last.hash)
+    return ExportReport(len(records), first.id, last.hash, broken, signed, span, seen)
+
+
+def join_spans(spans: Sequence[Span]) -> tuple[Span | None, str]:
+    """The one part that several parts make in their order, and why they do not when they do not."""
+    whole: Span | None = None
+    for span in sorted(spans, key=lambda one: one.first):
+        if whole is None:
+            whole = span
+        elif span.first != whole.last + 1:
+            return whole, f"after event {whole.last} follows the export of event {span.first}"
+        elif span.prev != whole.head:
+            return whole, f"event {span.first} does not follow the export that ends before it"
+        else:
+            whole = Span(whole.first, span.last, whole.prev, span.head)
+    return whole, ""
 
 
 def _fits(line: str, seal: ExportSeal) -> bool:

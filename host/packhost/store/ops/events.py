@@ -6,11 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any, Literal
 
+from packhost.errors import NotFound
 from packhost.journal import GENESIS, Record
 from packhost.store.base import Reading
 from packhost.store.rows import Head
 
+CursorState = Literal["kept", "pruned", "ahead"]
+NOTHING = Head(0, GENESIS)
+_AT_ONCE = 128
+"""Rows that are fetched together where their data may be long."""
 _COLUMNS = ", ".join({"data": "data_json"}.get(field.name, field.name) for field in fields(Record))
 
 
@@ -28,10 +34,60 @@ def page(
     return tuple(Record(*row) for row in rows)
 
 
-def export(tx: Reading) -> Iterator[Record]:
-    """Every event, first to last, one at a time; valid as long as `tx` is."""
-    for row in tx.execute(f"SELECT {_COLUMNS} FROM events ORDER BY id"):
+def of_run(
+    tx: Reading, execution_id: str, after: int = 0, count: int = 512, size: int = 262_144
+) -> tuple[tuple[Any, ...], ...]:
+    """Events of a run after the one with id `after`: id, type, actor, call id, time and data as text.
+
+    Ends after `count` events, or with the first that brings their data beyond `size` characters, so that
+    whoever passes them on holds no more.
+    """
+    found: list[tuple[Any, ...]] = []
+    while size > 0 and len(found) < count:
+        most = min(_AT_ONCE, count - len(found))
+        rows = tx.execute(
+            "SELECT id, type, actor, call_id, ts, data_json FROM events WHERE execution_id=? AND id>?"
+            " ORDER BY id LIMIT ?",
+            (execution_id, after, most),
+        ).fetchall()
+        for row in rows:
+            found.append(tuple(row))
+            size -= len(row[5] or "")
+            if size <= 0:
+                break
+        if len(rows) < most:
+            break
+        after = found[-1][0]
+    return tuple(found)
+
+
+def export(tx: Reading, last: int | None = None) -> Iterator[Record]:
+    """Every event that is kept, first to `last`, one at a time; valid as long as `tx` is."""
+    upto = 2**62 if last is None else last
+    for row in tx.execute(f"SELECT {_COLUMNS} FROM events WHERE id<=? ORDER BY id", (upto,)):
         yield Record(*row)
+
+
+def seam(tx: Reading) -> Head:
+    """What was before the first event that is kept: its id and hash; id 0 where nothing was pruned."""
+    row = tx.execute("SELECT id, prev FROM events ORDER BY id LIMIT 1").fetchone()
+    return NOTHING if row is None else Head(row[0] - 1, row[1])
+
+
+def cursor_state(tx: Reading, after: int, execution_id: str | None = None) -> CursorState:
+    """Whether everything after the event `after` can still be read, of one run or of all.
+
+    `pruned`: at least one event that comes after it is gone. `ahead`: no such event was ever written here.
+    Raises `NotFound` when there is no such run, or no longer.
+    """
+    if after > head(tx).id:
+        return "ahead"
+    if execution_id is None:
+        return "pruned" if after < seam(tx).id else "kept"
+    row = tx.execute("SELECT events_pruned FROM executions WHERE id=?", (execution_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no run `{execution_id}`", hint="list runs with `packhost runs list`")
+    return "pruned" if after < row[0] else "kept"
 
 
 def by_id(tx: Reading, id: int) -> Record | None:
@@ -58,4 +114,4 @@ def mentioning(tx: Reading, prefix: str, id: str) -> tuple[Record, ...]:
 def head(tx: Reading) -> Head:
     """The last event's id and hash."""
     row = tx.execute("SELECT id, hash FROM events ORDER BY id DESC LIMIT 1").fetchone()
-    return Head(0, GENESIS) if row is None else Head(*row)
+    return NOTHING if row is None else Head(*row)

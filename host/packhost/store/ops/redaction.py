@@ -12,6 +12,7 @@ from packhost.errors import Conflict, NotFound
 from packhost.journal import Record
 from packhost.store.base import Reading, Tx
 from packhost.store.ops import events
+from packhost.store.ops.pruning import PRUNED_EVENT
 
 REDACTED_EVENT = "audit.redacted"
 _GONE = '{"redacted":true}'
@@ -39,6 +40,8 @@ def payloads_of(tx: Reading, event: int) -> Payloads:
         raise Conflict(f"the payload of event {event} is gone already", hint="there is nothing left to do")
     if record.type == REDACTED_EVENT:
         raise Conflict(f"event {event} is itself a redaction", hint="its reason stays on record")
+    if record.type == PRUNED_EVENT:
+        raise Conflict(f"event {event} says what was pruned", hint="without it the record proves nothing")
     calls = {record.call_id} if record.call_id else set()
     approvals = set(_approvals_in(record))
     for call in tuple(calls):
