@@ -6,25 +6,18 @@ Event: `audit.redacted`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 from packhost.errors import Conflict, NotFound
 from packhost.journal import Record
 from packhost.store.base import Reading, Tx
 from packhost.store.ops import events
 from packhost.store.ops.pruning import PRUNED_EVENT
+from packhost.store.ops.traces import Payloads, rewrite, traces_of
 
 REDACTED_EVENT = "audit.redacted"
 _GONE = '{"redacted":true}'
-
-
-@dataclass(frozen=True, slots=True)
-class Payloads:
-    """The events that hold one payload between them: those of a call and of the approval that it used."""
-
-    events: tuple[Record, ...]
-    calls: tuple[str, ...]
-    approvals: tuple[str, ...]
 
 
 def payloads_of(tx: Reading, event: int) -> Payloads:
@@ -69,18 +62,32 @@ def _approvals_in(record: Record) -> list[str]:
     return [data[key]] if isinstance(data.get(key), str) else []
 
 
-def redact(tx: Tx, event: int, by: str, reason: str) -> tuple[int, ...]:
+def redact(
+    tx: Tx, event: int, by: str, reason: str, *, run: bool = False, texts: Sequence[str] = ()
+) -> tuple[int, ...]:
     """Remove the payload of an event and of all that hold the same; the numbers of those events.
 
-    Raises as `payloads_of` does.
+    With `run` also from the whole run of the event whatever holds the same texts, or one of `texts`: see
+    `traces_of`. Raises as `payloads_of` does, and as `traces_of`.
     """
     found = payloads_of(tx, event)
-    for record in found.events:
-        tx.execute("UPDATE events SET data_json=NULL WHERE id=?", (record.id,))
-    for call in found.calls:
+    traces = traces_of(tx, found, texts) if run else None
+    records = {record.id for record in found.events}
+    calls, approvals = set(found.calls), set(found.approvals)
+    if traces is not None:
+        records.update(traces.events)
+        calls.update(traces.calls)
+        approvals.update(traces.approvals)
+    for id in records:
+        tx.execute("UPDATE events SET data_json=NULL WHERE id=?", (id,))
+    for call in calls:
         tx.execute("UPDATE calls SET args_json=?, result_json=NULL WHERE id=?", (_GONE, call))
-    for approval in found.approvals:
+    for approval in approvals:
         tx.execute("UPDATE approvals SET args_json=?, prompt='[REDACTED]' WHERE id=?", (_GONE, approval))
-    redacted = tuple(record.id for record in found.events)
-    tx.emit(REDACTED_EVENT, {"events": list(redacted), "reason": reason}, actor=by)
+    redacted = tuple(sorted(records))
+    data: dict[str, Any] = {"events": list(redacted), "reason": reason}
+    if traces is not None:
+        rewrite(tx, traces)
+        data |= {"calls": sorted(calls), "approvals": sorted(approvals), **traces.on_record}
+    tx.emit(REDACTED_EVENT, data, actor=by)
     return redacted
