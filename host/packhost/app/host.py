@@ -23,7 +23,7 @@ from packhost.clients.launch import installed_command
 from packhost.control.base import Parts
 from packhost.control.consent import status_json
 from packhost.control.operations import LocalControl
-from packhost.errors import ConfigInvalid, PackhostError, StoreUnavailable
+from packhost.errors import PackhostError, StoreUnavailable
 from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
 from packhost.gate.gate import Gate
@@ -34,8 +34,9 @@ from packhost.kinds.record import TraceWriter
 from packhost.names import new_id
 from packhost.packs.discover import EntryPoints
 from packhost.server.host import Consent, HostStatus
+from packhost.store.base import Store
+from packhost.store.opening import open_store
 from packhost.store.ops import approvals, executions
-from packhost.store.sqlite import STORE_NAME, SqliteStore
 from packhost.transports.holder import Wire
 from packhost.transports.socket import Peer
 from packhost.workspace.operator import OperatorFile
@@ -101,11 +102,8 @@ class Host:
         self._command = installed_command()
         self._installed = EntryPoints()
         self.workspace = Workspace(root, installed=self._installed)
-        if self.workspace.store != "sqlite":
-            raise ConfigInvalid(
-                "only `store: sqlite` is there yet", hint="leave `store` out, or accept a file with `sqlite`"
-            )
-        self.store = SqliteStore(root.state / STORE_NAME, root.hash)
+        workspace = self.workspace
+        self.store: Store = open_store(workspace.store, root.state, root.hash, workspace.secrets)
         key = _key(root.state)
         self.state_keys: Sequence[bytes] = (hmac.new(key, b"request state", hashlib.sha256).digest(),)
         self._owner = new_id("host")
@@ -186,7 +184,7 @@ class Host:
         while True:
             await anyio.sleep(LOOK_EVERY)
             self._get_ready(self.configuration())
-            now = self.store.read(lambda tx: tx.now())
+            now = self.store.now()
             if self.store.read(approvals.due, now):
                 with suppress(StoreUnavailable):
                     await self.store.write(approvals.expire_due)
@@ -264,7 +262,7 @@ class Host:
         return HostStatus(
             workspace=shown.pop("workspace"),
             accepted=accepted,
-            store=f"SQLite {shown.pop('store')['sqlite']}",
+            store=shown.pop("store")["label"],
             pending_approvals=shown.pop("approvals_pending"),
             problems=tuple(shown.pop("problems")),
             more={

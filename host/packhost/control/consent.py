@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -55,7 +54,7 @@ async def apply(parts: Parts, params: Mapping[str, Any]) -> Any:
     if needed(parts):
         if signed is None:
             raise parts.gate.operators.missing("accepting needs an operator", "packhost accept")
-        now = parts.store.read(lambda tx: tx.now())
+        now = parts.store.now()
         said = consent_statement(workspace=parts.store.workspace, seen=seen, by=by, at=signed.at)
         parts.gate.operators.check(said, signed, now)
     parts.workspace.accept(
@@ -87,7 +86,7 @@ def status_json(parts: Parts) -> dict[str, Any]:
         "warnings": list(configuration.warnings),
         "broken": str(workspace.broken) if workspace.broken else None,
         "host": {"pid": os.getpid()},
-        "store": {"kind": workspace.store.partition(":")[0], "sqlite": sqlite3.sqlite_version},
+        "store": {"label": parts.store.label},
         "operator": {"state": operator.state, "why": operator.why},
         "approvals_pending": len(parts.store.read(approvals.listing, "pending", 1_000)),
         "autonomy": {"default": configuration.autonomy.default, "maximum": configuration.autonomy.maximum},

@@ -31,7 +31,7 @@ def offered(parts: Parts, params: Mapping[str, Any], approval_id: str) -> Offer:
 
 def granted(parts: Parts, params: Mapping[str, Any], offer: Offer) -> NewGrant:
     """The grant that an offer becomes; where there is an operator, by their signature alone."""
-    now = parts.store.read(lambda tx: tx.now())
+    now = parts.store.now()
     expires_in, uses = terms_of(params.get("expires_in"), params.get("uses"))
     signed = signed_of(params)
     if needed(parts):

@@ -304,7 +304,7 @@ class Runs:
 
     async def _start_due(self) -> float:
         """Start what is due; seconds after which to look again, also for what could not start."""
-        now, pause = self._store.read(lambda tx: tx.now()), _TRY_AGAIN
+        now, pause = self._store.now(), _TRY_AGAIN
         for run_id, at in self._store.read(ops.waiting_for_time):
             if at > now:
                 return min(pause, at - now)

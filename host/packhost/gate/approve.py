@@ -297,7 +297,7 @@ class Approvals:
         return settled(row)
 
     def _now(self) -> float:
-        return self._store.read(lambda tx: tx.now())
+        return self._store.now()
 
     async def decide(
         self,

@@ -308,7 +308,7 @@ class Granting:
         return hmac.new(self._key, said, hashlib.sha256).hexdigest()
 
     def _now(self) -> float:
-        return self._store.read(lambda tx: tx.now())
+        return self._store.now()
 
 
 def path_names(entry: Entry) -> frozenset[str]:

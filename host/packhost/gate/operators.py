@@ -154,7 +154,7 @@ class Operators:
             ),
             signed.signature,
         )
-        now = self._store.read(lambda tx: tx.now())
+        now = self._store.now()
         if not proved or signed is None or abs(signed.at - now) > SKEW:
             raise PackhostError(
                 "replacing or removing the operator needs the present passphrase",

@@ -76,7 +76,7 @@ class Sessions:
         return held
 
     def _now(self) -> float:
-        return self._store.read(lambda tx: tx.now())
+        return self._store.now()
 
     async def fall_back(self) -> None:
         """Write down each raise that is over; cheap when none is."""

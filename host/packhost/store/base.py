@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +78,21 @@ class Watch(Protocol):
     ) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What a store is and holds; `place` is a path or an address without its password.
+
+    `schema` is the last migration applied, `events` the number of the last event, `size` in bytes.
+    """
+
+    kind: Literal["sqlite", "postgresql"]
+    place: str
+    engine: str
+    schema: int
+    events: int
+    size: int
+
+
 class Store(Protocol):
     """The durable state of one workspace; every method is called from the event loop's thread."""
 
@@ -117,6 +133,16 @@ class Store(Protocol):
     def watch(self, topic: str) -> Watch:
         """Wait for commits that touched `topic`: `run:ID`, `approval:ID`, `approvals`,
         `session:ID`, `sessions`, `grants` or `events`."""
+
+    def now(self) -> float:
+        """The store's clock, in seconds since the epoch; costs no look at the database."""
+
+    @property
+    def label(self) -> str:
+        """The database in a few words, with its version and without any password."""
+
+    def info(self) -> StoreInfo:
+        """What the store is and holds. Raises `StoreUnavailable`."""
 
     async def close(self) -> None:
         """Commit what is queued and let go of the database; idempotent."""

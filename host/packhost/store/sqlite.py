@@ -6,36 +6,31 @@ do so at one instant. The caller therefore holds the `HostLock` for as long as a
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from packhost.errors import Conflict, PackhostError, StoreUnavailable
-from packhost.journal import GENESIS, canonical, digest, link
-from packhost.store.base import Reading, Tx
+from packhost.errors import Conflict, InvalidInput, PackhostError, StoreUnavailable
+from packhost.store.base import Reading, StoreInfo, Tx
+from packhost.store.chain import Chain
 from packhost.store.migrations import migrate
 from packhost.store.schema import MIGRATIONS, Migration
+from packhost.store.watches import TopicWatch, Watches
 from packhost.store.writer import MAX_POSTED, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 STORE_NAME = "store.db"
-_EVENT = (
-    "INSERT INTO events(id, workspace, execution_id, call_id, type, actor, data_json, data_sha, ts, prev,"
-    " hash) VALUES(?,?,?,?,?,?,?,?,?,?,?)"
-)
 
 
 class SqliteReading:
@@ -56,13 +51,11 @@ class SqliteReading:
 class SqliteTx(SqliteReading):
     """The writing connection; the chain's head is kept in memory between commits."""
 
-    __slots__ = ("_hash", "_id", "_touched")
+    __slots__ = ("_chain",)
 
     def __init__(self, connection: sqlite3.Connection, workspace: str) -> None:
         super().__init__(connection, workspace)
-        self._touched: set[str] = set()
-        self._id = -1
-        self._hash = ""
+        self._chain = Chain(workspace, connection.execute, time.time)
 
     @property
     def changes(self) -> int:
@@ -74,13 +67,10 @@ class SqliteTx(SqliteReading):
 
     def commit(self) -> frozenset[str]:
         self.execute("COMMIT")
-        touched = frozenset(self._touched)
-        self._touched.clear()
-        return touched
+        return self._chain.touched()
 
     def rollback(self) -> None:
-        self._touched.clear()
-        self._id = -1
+        self._chain.forget()
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
 
@@ -92,7 +82,7 @@ class SqliteTx(SqliteReading):
 
     def touch(self, topic: str) -> None:
         """Wake whoever watches the topic, after the commit."""
-        self._touched.add(topic)
+        self._chain.topics.add(topic)
 
     def emit(
         self,
@@ -104,52 +94,7 @@ class SqliteTx(SqliteReading):
         actor: str = "",
     ) -> int:
         """Append an event to the chain."""
-        text = data if isinstance(data, str) else canonical(data)
-        if self._id < 0:
-            row = self.execute("SELECT id, hash FROM events ORDER BY id DESC LIMIT 1").fetchone()
-            self._id, self._hash = row or (0, GENESIS)
-        id, prev, sha, ts = self._id + 1, self._hash, digest(text), time.time()
-        hash = link(prev, id, self.workspace, execution_id, call_id, type, actor, sha, ts)
-        self.execute(
-            _EVENT, (id, self.workspace, execution_id, call_id, type, actor, text, sha, ts, prev, hash)
-        )
-        self._id, self._hash = id, hash
-        self._touched.add("events")
-        if execution_id is not None:
-            self._touched.add(f"run:{execution_id}")
-        return id
-
-
-class SqliteWatch:
-    """A waiter on one topic."""
-
-    __slots__ = ("_event", "_topic", "_watches")
-
-    def __init__(self, topic: str, watches: dict[str, set[SqliteWatch]]) -> None:
-        self._topic = topic
-        self._watches = watches
-        self._event = asyncio.Event()
-
-    async def changed(self) -> None:
-        """Return once a commit touched the topic."""
-        await self._event.wait()
-        self._event.clear()
-
-    def wake(self) -> None:
-        """Let `changed` return."""
-        self._event.set()
-
-    def __enter__(self) -> Self:
-        self._watches.setdefault(self._topic, set()).add(self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        others = self._watches.get(self._topic, set())
-        others.discard(self)
-        if not others:
-            self._watches.pop(self._topic, None)
+        return self._chain.append(type, data, execution_id, call_id, actor)
 
 
 class SqliteStore:
@@ -169,7 +114,7 @@ class SqliteStore:
     ) -> None:
         self.path = path
         self.workspace = workspace
-        self._watches: dict[str, set[SqliteWatch]] = {}
+        self._watches = Watches()
         self._reading = threading.Lock()
         with _explained(path):
             _make_private(path)
@@ -182,7 +127,7 @@ class SqliteStore:
                 writing.close()
                 raise
         self._reader = SqliteReading(reader, workspace)
-        self._writer = Writer(SqliteTx(writing, workspace), self._wake, max_posted=max_posted)
+        self._writer = Writer(SqliteTx(writing, workspace), self._watches.wake, max_posted=max_posted)
         self._open = True
 
     async def write(self, op: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -201,7 +146,8 @@ class SqliteStore:
 
     async def flush(self) -> None:
         """Return once everything queued so far was committed or has failed."""
-        await self.write(_nothing)
+        with suppress(StoreUnavailable):
+            await self.write(_nothing)
 
     def read(self, op: Callable[Concatenate[Reading, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a short look-up in one snapshot; its result must not be lazy."""
@@ -215,7 +161,7 @@ class SqliteStore:
                     return op(reader, *args, **kwargs)
                 finally:
                     reader.execute("COMMIT")
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeEncodeError) as error:
                 raise explain(error, self.path) or error from error
 
     @contextmanager
@@ -231,9 +177,23 @@ class SqliteStore:
         finally:
             connection.close()
 
-    def watch(self, topic: str) -> SqliteWatch:
+    def watch(self, topic: str) -> TopicWatch:
         """Wait for commits that touched `topic`."""
-        return SqliteWatch(topic, self._watches)
+        return self._watches.watch(topic)
+
+    def now(self) -> float:
+        """The store's clock: this machine's."""
+        return time.time()
+
+    @property
+    def label(self) -> str:
+        """The database in a few words."""
+        return f"SQLite {sqlite3.sqlite_version}"
+
+    def info(self) -> StoreInfo:
+        """What the store is and holds."""
+        schema, last = self.read(_facts)
+        return StoreInfo("sqlite", str(self.path), self.label, schema, last, self.path.stat().st_size)
 
     async def close(self) -> None:
         """Commit what is queued and let go of the database; idempotent."""
@@ -253,11 +213,6 @@ class SqliteStore:
                 self._open = False
                 self._reader.connection.close()
 
-    def _wake(self, topics: frozenset[str]) -> None:
-        for topic in topics & self._watches.keys():
-            for watch in self._watches[topic]:
-                watch.wake()
-
 
 def explain(error: BaseException, path: Path | None = None) -> PackhostError | None:
     """A database's error in our words; `None` when it is another's."""
@@ -266,6 +221,8 @@ def explain(error: BaseException, path: Path | None = None) -> PackhostError | N
             f"a record collides with one that exists, or names one that does not: {error}",
             hint="read the state again before trying once more",
         )
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidInput("a text cannot be recorded: it holds half a character", hint="send it without it")
     if not isinstance(error, sqlite3.DatabaseError | OSError):
         return None
     place = f"`{path}`" if path else "the store"
@@ -320,6 +277,13 @@ def _read_only(path: Path) -> sqlite3.Connection:
     connection = _connect(path)
     connection.execute("PRAGMA query_only=ON")
     return connection
+
+
+def _facts(tx: Reading) -> tuple[int, int]:
+    row = tx.execute(
+        "SELECT (SELECT MAX(version) FROM schema_migrations), (SELECT COALESCE(MAX(id), 0) FROM events)"
+    ).fetchone()
+    return int(row[0]), int(row[1])
 
 
 def _nothing(tx: Tx) -> None:

@@ -8,6 +8,7 @@ before anything was written and cost no rollback.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -26,6 +27,10 @@ LINGER = 0.005
 """Seconds for which a best-effort op waits for company; an awaited write takes it along at once."""
 
 
+class CommitUnknown(StoreUnavailable):
+    """The database was lost in the middle of a commit: it may have held, so nothing is run again."""
+
+
 class Session(Tx, Protocol):
     """A connection that the writer drives; used from its thread alone."""
 
@@ -36,7 +41,10 @@ class Session(Tx, Protocol):
     def begin(self) -> None: ...
 
     def commit(self) -> frozenset[str]:
-        """Commit, and say which topics were touched."""
+        """Commit, and say which topics were touched.
+
+        Raises `CommitUnknown` when it cannot be told whether it held; after any other error it did not.
+        """
 
     def rollback(self) -> None: ...
 
@@ -136,7 +144,9 @@ class Writer:
         waiter = self.submit(_nothing, (), {})
         self._closed = True
         self._queue.put(None)
-        await waiter
+        # what could not be committed was told to whoever waits for it
+        with contextlib.suppress(StoreUnavailable):
+            await waiter
         self._thread.join()
 
     def abandon(self) -> None:
@@ -198,6 +208,11 @@ class Writer:
                         raise
                     item.error = error
             return session.commit()
+        except CommitUnknown as error:
+            self._undo()
+            for item in batch:
+                item.error = item.error or error
+            return frozenset()
         except BaseException:
             self._undo()
         touched: frozenset[str] = frozenset()

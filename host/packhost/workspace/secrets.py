@@ -105,6 +105,13 @@ class Secrets:
             near = nearest(name, self._references, 1)
             hint = f"did you mean `{near[0]}`?" if near else "add it to `secrets` in packhost.yaml"
             raise NotFound(f"there is no secret `{name}`", hint=hint)
+        return self.follow(reference, f"the secret `{name}`")
+
+    def follow(self, reference: str, what: str = "the secret") -> str:
+        """The value that a reference leads to, which is redacted from then on; `what` names it in errors.
+
+        Raises `ConfigInvalid` when it leads to nothing usable.
+        """
         source, _, rest = reference.partition(":")
         read = self._sources.get(source)
         if read is None:
@@ -114,7 +121,7 @@ class Secrets:
         value = read(rest)
         if len(value) < SHORTEST:
             raise ConfigInvalid(
-                f"the secret `{name}` is empty or shorter than {SHORTEST} characters",
+                f"{what} is empty or shorter than {SHORTEST} characters",
                 hint=f"check what `{source}:` leads to; so short a value could not be kept out of records",
             )
         self.redactor.add(value)

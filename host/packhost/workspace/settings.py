@@ -7,6 +7,7 @@ wider than none. A key that is not packhost's own is the section of an enabled p
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -30,6 +31,8 @@ from packhost.workspace.secrets import check_reference
 
 Requirement = Literal["kernel", "partial", "advisory"]
 Unattended = Literal["hold", "reject"]
+SHORTEST_KEPT = 3_600.0
+"""Seconds for which the record is kept at least."""
 DEFAULT_BOUND = ("path read **", "path write .agent-runtime/**")
 
 
@@ -56,9 +59,27 @@ def _checked_path(path: str) -> str:
 
 
 def _checked_store(store: str) -> str:
-    if store != "sqlite" and not store.startswith(("postgresql://", "postgres://")):
-        raise fault(f"`{store.partition('://')[0]}` is not a store", "write `sqlite` or `postgresql://…`")
-    return store
+    if store == "sqlite" or store.startswith(("postgresql://", "postgres://")):
+        return store
+    hint = "write `sqlite`, `postgresql://…` or a reference to that address such as `env:NAME`"
+    if "://" in store or ":" not in store:
+        raise fault(f"`{store.partition(':')[0]}` is not a store", hint)
+    return check_reference(store)
+
+
+def _checked_age(seconds: float) -> float:
+    if seconds < SHORTEST_KEPT:
+        raise fault("the record is kept for an hour at least", "write a longer time, such as `90d`")
+    return seconds
+
+
+def _checked_endpoint(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise fault(
+            "the endpoint is no plain address of a collector", "write `http://HOST:PORT`, without a user"
+        )
+    return url.rstrip("/")
 
 
 class PackSettings(_Model):
@@ -162,6 +183,35 @@ class LimitSettings(_Model):
     max_result_bytes: Size = Field(default=4 * 1024**2, description="Largest result, as JSON.")
 
 
+class RetentionSettings(_Model):
+    """How long the record is kept. Left out, nothing is ever removed."""
+
+    events: Annotated[Duration, AfterValidator(_checked_age)] | None = Field(
+        default=None, description="Events older than this are removed, from the beginning of the record on."
+    )
+    runs: Annotated[Duration, AfterValidator(_checked_age)] | None = Field(
+        default=None,
+        description="Runs that ended longer ago go with their calls, approvals and idle sessions.",
+    )
+    archive: Flag = Field(
+        default=True,
+        description="Whether events are first written to a file in `archive/` of the state folder.",
+    )
+
+
+class TelemetrySettings(_Model):
+    """Where traces and metrics go; needs `packhost[otel]`. Arguments and results are never among them."""
+
+    endpoint: Annotated[str, AfterValidator(_checked_endpoint)] | None = Field(
+        default=None, description="An OTLP/HTTP collector, such as `http://127.0.0.1:4318`."
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Headers for the collector; each value is the name of a secret."
+    )
+    traces: Flag = Field(default=True, description="Whether spans are sent.")
+    metrics: Flag = Field(default=True, description="Whether metrics are sent.")
+
+
 class Settings(_Model):
     """A workspace's `packhost.yaml`. `sections` holds what enabled packs own in it."""
 
@@ -188,7 +238,14 @@ class Settings(_Model):
         default_factory=dict, description="Values of hidden parameters, by name."
     )
     store: Annotated[str, AfterValidator(_checked_store)] = Field(
-        default="sqlite", description="`sqlite`, or the address of a PostgreSQL database."
+        default="sqlite",
+        description="`sqlite`, or a PostgreSQL database's address, or a reference to one: `env:NAME`, …",
+    )
+    retention: RetentionSettings = Field(
+        default_factory=RetentionSettings, description="How long the record is kept."
+    )
+    telemetry: TelemetrySettings = Field(
+        default_factory=TelemetrySettings, description="Where traces and metrics go."
     )
     _sections: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
 
