@@ -17,9 +17,9 @@ import pytest
 
 from packhost.errors import NotFound
 from packhost.server.mcp import build_server
-from packhost.transports.holder import Wire
+from packhost.transports.holder import Peer, Wire
 from packhost.transports.lines import serve_lines
-from packhost.transports.socket import Peer, socket_server
+from packhost.transports.socket import socket_server
 
 SERVER_TESTS = Path(__file__).parents[1] / "server"
 sys.path.insert(0, str(SERVER_TESTS))
@@ -111,7 +111,7 @@ async def holding(path: Path) -> AsyncIterator[FakeHost]:
         server = build_server(host)
 
         async def mcp(wire: Wire) -> None:
-            await serve_lines(server, wire.source, wire.sink)
+            await serve_lines(server, wire.source, wire.sink, wire.session)
 
         async with socket_server(path, mcp, control):
             yield host

@@ -44,7 +44,7 @@ async def serve(mode: str, *rest: str) -> int:
 
 
 async def main(mode: str, *rest: str) -> int:
-    return await (relay_stdio(Path(rest[0])) if mode == "relay" else serve(mode, *rest))
+    return await (relay_stdio(Path(rest[0]), patience=1) if mode == "relay" else serve(mode, *rest))
 
 
 if __name__ == "__main__":

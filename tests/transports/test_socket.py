@@ -10,9 +10,9 @@ import pytest
 
 from packhost.errors import NotFound, PackhostError, StoreUnavailable
 from packhost.transports import socket as server_side
-from packhost.transports.holder import call_control, connect
+from packhost.transports.holder import Peer, call_control, connect, peer_of
 from packhost.transports.jsonrpc import to_json
-from packhost.transports.socket import Peer, peer_of, socket_server
+from packhost.transports.socket import socket_server
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from packhost.app.host import Host, open_host
 from packhost.control.base import Control
-from packhost.errors import StoreUnavailable
+from packhost.errors import PackhostError, StoreUnavailable
 from packhost.store.lock import HostLock
 from packhost.transports.holder import call_control
 from packhost.transports.relay import relay_stdio
@@ -60,7 +60,8 @@ async def open_control(start: Path | None) -> AsyncIterator[Control]:
 async def serve(start: Path | None, http: str | None = None) -> int:
     """Serve a workspace on stdio, or on `http` (HOST:PORT); the exit code.
 
-    A second stdio host on one workspace relays to the first; a second HTTP host is refused.
+    A second stdio host on one workspace relays to the first, and takes its place when it ends; a second
+    HTTP host is refused.
     """
     with workspace_root(start) as root, HostLock(root.state) as lock:
         if lock.acquire():
@@ -68,13 +69,34 @@ async def serve(start: Path | None, http: str | None = None) -> int:
                 await _serve(host, http)
             return 0
         if http is None:
-            return await relay_stdio(root.socket)
+            return await relay_stdio(root.socket, lambda: _taken_over(root, lock) if lock.acquire() else None)
         holder = lock.holder()
         who = f"process {holder.pid}" if holder else "another process"
         raise StoreUnavailable(
             f"{who} is the host of this workspace",
             hint="end it first, or connect through it: a second `packhost serve` on stdio relays to it",
         )
+
+
+@asynccontextmanager
+async def _taken_over(root: Root, lock: HostLock) -> AsyncIterator[None]:
+    """The host of a workspace whose former one is gone, beside the relay that serves its client."""
+    try:
+        async with hold(root) as host:
+            host.tasks.start_soon(host.runs.wake_due)
+            yield
+    except BaseExceptionGroup as group:
+        raise _inner(group) from None
+    finally:
+        lock.release()
+
+
+def _inner(error: BaseException) -> BaseException:
+    """The error that a host ended by, out of the groups around it."""
+    while isinstance(error, BaseExceptionGroup):
+        own = error.subgroup(PackhostError) or error
+        error = own.exceptions[0]
+    return error
 
 
 async def _serve(host: Host, http: str | None) -> None:

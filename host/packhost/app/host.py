@@ -37,8 +37,7 @@ from packhost.server.host import Consent, HostStatus
 from packhost.store.base import Store
 from packhost.store.opening import open_store
 from packhost.store.ops import approvals, executions
-from packhost.transports.holder import Wire
-from packhost.transports.socket import Peer
+from packhost.transports.holder import Peer, Wire
 from packhost.workspace.operator import OperatorFile
 from packhost.workspace.redaction import redacted_logging
 from packhost.workspace.root import Root, find_root
@@ -213,7 +212,7 @@ class Host:
         """Serve an MCP client that came by the socket."""
         from packhost.transports.lines import serve_lines  # as above
 
-        await serve_lines(self.server, wire.source, wire.sink)
+        await serve_lines(self.server, wire.source, wire.sink, wire.session)
 
     @property
     def generation(self) -> int:

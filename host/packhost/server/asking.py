@@ -41,6 +41,8 @@ class Round:
     flight: str | None = None
     """The call that goes on meanwhile."""
     nested: bool = False
+    key: str | None = None
+    """The relayed call's own, from its first round on: what ran in any of them runs in no later one."""
 
     @property
     def last(self) -> bool:
@@ -49,11 +51,11 @@ class Round:
 
     def next(self, subject: str, *, flight: str | None = None, nested: bool = False) -> Round:
         """The round after this one, which asks about `subject`."""
-        return Round(self.number + 1, subject, flight, nested)
+        return Round(self.number + 1, subject, flight, nested, self.key)
 
     def seal(self) -> str:
         """The state as text; the server's boundary encrypts it."""
-        return json.dumps([self.number, self.subject, self.flight, self.nested])
+        return json.dumps([self.number, self.subject, self.flight, self.nested, self.key])
 
 
 def round_of(state: str | None) -> Round:

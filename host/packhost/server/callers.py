@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,11 +20,16 @@ from mcp.types import Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from packhost.gate.types import Caller
+from packhost.rules.identities import IN_SCOPE, Identity
+from packhost.names import RELAYED
 
 MAX_SESSIONS: Final = 10_000
 """HTTP sessions that are remembered; the one unused for longest is forgotten first."""
 _MCP_SESSION: Final = "mcp-session-id"
 _CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
+
+relayed_session: ContextVar[str | None] = ContextVar("relayed_session", default=None)
+"""The session that a relay brings along to each holder; set around the serving of its connection."""
 
 
 def new_session() -> str:
@@ -35,8 +41,9 @@ def new_session() -> str:
 class Peer:
     """One connection: its session, and how to reach it unasked once its handshake is done."""
 
-    session_id: str = field(default_factory=new_session)
+    session_id: str = field(default_factory=lambda: relayed_session.get() or new_session())
     outbox: ServerSession | None = None
+    relayed: bool = field(default_factory=lambda: relayed_session.get() is not None)
 
 
 @dataclass(slots=True)
@@ -89,9 +96,16 @@ def _clean(name: str) -> str:
     return "".join(c for c in name if c.isprintable())[:64] or "unknown"
 
 
-def identify(ctx: ServerRequestContext[Any, Any], principal: str) -> Caller:
-    """The caller of a request."""
-    client = client_name(ctx)
+def principal_of(ctx: ServerRequestContext[Any, Any], own: str) -> str:
+    """Whom a request is for: the principal of the token that it came with, else `own`."""
+    scope = getattr(ctx.request, "scope", None)
+    identity = scope.get(IN_SCOPE) if isinstance(scope, Mapping) else None
+    return identity.principal if isinstance(identity, Identity) else own
+
+
+def identify(ctx: ServerRequestContext[Any, Any], own: str) -> Caller:
+    """The caller of a request; `own` is the principal of one that came without a token."""
+    principal, client = principal_of(ctx, own), client_name(ctx)
     link: Link = ctx.lifespan_context
     peer = link.peer(ctx)
     if peer is not None:
@@ -100,6 +114,14 @@ def identify(ctx: ServerRequestContext[Any, Any], principal: str) -> Caller:
         named = hashlib.sha256("\0".join((principal, client)).encode("utf-8", "replace"))
         session = f"s-{named.hexdigest()[:20]}"
     return Caller(principal=principal, client=client, session_id=session, attended=can_ask(ctx))
+
+
+def relayed_key(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    """What names a relayed call wherever it is sent again; `None` for a call that came another way."""
+    peer = ctx.lifespan_context.peer(ctx)
+    meta = (ctx.params or {}).get("_meta")
+    number = meta.get(RELAYED) if peer is not None and peer.relayed and isinstance(meta, Mapping) else None
+    return f"{peer.session_id}:{number}" if type(number) is int else None
 
 
 def can_ask(ctx: ServerRequestContext[Any, Any]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -161,10 +162,7 @@ class Flights:
         if early is not None:
             flight.answer_ahead(*early)
         self._flights[flight.id] = flight
-        governed = CallRequest(
-            request.tool, request.arguments, request.caller, flight.report, request.tool_use_id
-        )
-        self._host.tasks.start_soon(self._fly, flight, governed)
+        self._host.tasks.start_soon(self._fly, flight, replace(request, progress=flight.report))
         return flight
 
     def find(self, id: str) -> Flight | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -19,7 +20,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from packhost.errors import PackhostError
 from packhost.gate.types import CallRequest, Completed, Deferred, Outcome, Prompt, Refusal
 from packhost.server.asking import Round, choose, put, reply, round_of
-from packhost.server.callers import Link, can_ask, client_name, identify, is_modern
+from packhost.server.callers import Link, can_ask, client_name, identify, is_modern, principal_of, relayed_key
 from packhost.server.catalog import EXPLAIN, STATUS, Catalog
 from packhost.server.channel import Channel
 from packhost.server.host import ServerHost
@@ -117,7 +118,7 @@ class GovernedServer(Server[Link]):
             del self._open[id(link)]
 
     def _bound_to(self, ctx: Context) -> str:
-        return f"{self._host.principal}\0{client_name(ctx)}"
+        return f"{principal_of(ctx, self._host.principal)}\0{client_name(ctx)}"
 
     async def _initialized(self, ctx: Context, _: types.NotificationParams) -> None:
         peer = ctx.lifespan_context.peer(ctx)
@@ -159,10 +160,12 @@ class GovernedServer(Server[Link]):
         caller = identify(ctx, self._host.principal)
         channel = Channel(ctx)
         round = round_of(params.request_state)
+        if round.key is None and (key := relayed_key(ctx)) is not None:
+            round = replace(round, key=key)
         action = reply(params)
         tool = self._catalog.tool(params.name)
         progress = channel.report if channel.wanted else None
-        request = CallRequest(params.name, params.arguments or {}, caller, progress)
+        request = CallRequest(params.name, params.arguments or {}, caller, progress, idem_key=round.key)
         nested = tool is not None and tool.spec.config.get("nested") is True
         outcome: Outcome | Prompt
         flight = None

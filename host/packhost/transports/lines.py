@@ -14,6 +14,8 @@ from mcp import types
 from mcp.server import Server
 from mcp.shared.message import SessionMessage
 
+from packhost.names import RELAYED
+from packhost.server.callers import relayed_session
 from packhost.transports.jsonrpc import INVALID_REQUEST, PARSE_ERROR, error_line, to_json
 from packhost.transports.pipe import MAX_LINE, LineSink, LineSource, Overlong
 
@@ -123,6 +125,8 @@ def as_message(data: object) -> types.JSONRPCMessage | None:
             if not isinstance(params, dict):
                 return None
             members["params"] = params
+            if (number := data.get(RELAYED)) is not None and isinstance(params.setdefault("_meta", {}), dict):
+                params["_meta"][RELAYED] = number
         if has_id:
             return types.JSONRPCRequest.model_construct(id=id, **members)
         return types.JSONRPCNotification.model_construct(**members)
@@ -148,6 +152,9 @@ def message_line(message: types.JSONRPCMessage) -> bytes:
     return to_json(message.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
-async def serve_lines(server: Server[Any], source: LineSource, sink: LineSink) -> None:
-    """Serve one client over a pair of lines until it goes."""
+async def serve_lines(
+    server: Server[Any], source: LineSource, sink: LineSink, session: str | None = None
+) -> None:
+    """Serve one client over a pair of lines until it goes; `session` is what a relay brought along."""
+    relayed_session.set(session)
     await server.run(MessageReader(source, sink), MessageWriter(sink), server.create_initialization_options())

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import socket
-import struct
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from packhost.errors import NotFound, PackhostError
-from packhost.transports.holder import GREETING_TIMEOUT, PROTOCOL, Mode, Wire
+from packhost.transports.holder import GREETING_TIMEOUT, PROTOCOL, Mode, Peer, Wire, peer_of
 from packhost.transports.jsonrpc import to_json
 
 _log = logging.getLogger(__name__)
@@ -29,33 +27,13 @@ _log = logging.getLogger(__name__)
 _MAX_PATH: Final = 100
 """Bytes of a socket's path that every platform takes."""
 _BACKLOG: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process at the other end."""
-
-    pid: int
-    uid: int
+_SESSION: Final = re.compile(r"s-[0-9a-f]{20}\Z")
 
 
 Control = Callable[[str, dict[str, Any], Peer], Awaitable[Any]]
 """Carries out an operation; its JSON result. Raises `PackhostError`."""
 ServeMcp = Callable[[Wire], Awaitable[None]]
 """Serves one MCP client until it goes; `lines.serve_lines` does, and is imported when the first one comes."""
-
-
-def peer_of(connection: socket.socket) -> Peer:
-    """The process at the other end of a unix socket; uid -1 where the platform does not tell."""
-    if sys.platform == "linux":
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, _ = struct.unpack("3i", raw)
-        return Peer(pid, uid)
-    if sys.platform == "darwin":
-        # struct xucred: version, uid, number of groups, groups.
-        raw = connection.getsockopt(0, 1, 76)
-        return Peer(0, struct.unpack_from("=Ii", raw)[1])
-    return Peer(0, -1)
 
 
 @asynccontextmanager
@@ -143,12 +121,18 @@ async def _greet(wire: Wire, peer: Peer) -> Mode | None:
             problem = f"the connection does not open with packhost's greeting, version {PROTOCOL}"
         elif (mode := hello.get("mode")) not in ("mcp", "control"):
             problem = f"no such mode `{str(mode)[:40]}`: `mcp` or `control`"
+        else:
+            wire.session = _session(hello.get("session"))
     answer = {"packhost": PROTOCOL, "error": problem} if problem else {"packhost": PROTOCOL, "ok": True}
     await wire.sink.send(to_json(answer))
     if problem:
         await wire.sink.flush()
         return None
     return "mcp" if mode == "mcp" else "control"
+
+
+def _session(named: object) -> str | None:
+    return named if isinstance(named, str) and _SESSION.match(named) else None
 
 
 async def _serve_control(wire: Wire, control: Control, peer: Peer) -> None:
