@@ -24,6 +24,7 @@ ROWS = (
     {"gate"},
     {"executions"},
     {"server", "clients", "control"},
+    {"http"},
     {"transports", "docgen"},
     {"app"},
     {"cli"},

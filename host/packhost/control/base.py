@@ -57,6 +57,14 @@ def text(params: Mapping[str, Any], name: str, default: str | None = None) -> st
     return value
 
 
+def optional(params: Mapping[str, Any], name: str) -> str | None:
+    """A text parameter that may be left out.
+
+    :raises InvalidInput: when it is not text.
+    """
+    return None if params.get(name) is None else text(params, name)
+
+
 def whole(params: Mapping[str, Any], name: str, default: int, most: int = 1_000) -> int:
     """A whole number from 0 to `most`.
 

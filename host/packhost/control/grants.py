@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packhost.control.base import Parts, text, whole
+from packhost.control.base import Parts, optional, text, whole
 from packhost.control.operator import needed, signed_of
 from packhost.errors import InvalidInput
 from packhost.gate.granting import Also, Offer, terms_of
@@ -56,8 +56,10 @@ def granted(parts: Parts, params: Mapping[str, Any], offer: Offer) -> NewGrant:
 
 
 async def listing(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """Grants, newest first; with `all` also those that cover nothing any more."""
-    rows = parts.store.read(grants.listing, live=False, limit=whole(params, "limit", 100))
+    """Grants, newest first, older than `before`; with `all` also those that cover nothing any more."""
+    rows = parts.store.read(
+        grants.listing, live=False, limit=whole(params, "limit", 100), before=optional(params, "before")
+    )
     found = [_grant_json(parts, row) for row in rows]
     return {"grants": found if params.get("all") else [each for each in found if each["state"] == "live"]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from packhost.control.base import Parts, text, whole
+from packhost.control.base import Parts, optional, text, whole
 from packhost.control.grants import DAYS, granted, offered, proposal_json
 from packhost.control.operator import needed, signed_of
 from packhost.errors import InvalidInput
@@ -19,7 +19,7 @@ _STATUSES = ("pending", "approved", "denied", "expired", "cancelled")
 
 
 async def approvals_list(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """Approvals, newest first, of one `status` or all."""
+    """Approvals, newest first, older than `before`; of one `status` or `principal`, or all."""
     await parts.store.write(approvals.expire_due)
     status = params.get("status")
     if status is not None and status not in _STATUSES:
@@ -27,7 +27,11 @@ async def approvals_list(parts: Parts, params: Mapping[str, Any]) -> Any:
             f"`{status}` is no status of an approval", hint=f"use one of {', '.join(_STATUSES)}"
         )
     rows = parts.store.read(
-        approvals.listing, cast("ApprovalStatus | None", status), whole(params, "limit", 100)
+        approvals.listing,
+        cast("ApprovalStatus | None", status),
+        whole(params, "limit", 100),
+        optional(params, "before"),
+        optional(params, "principal"),
     )
     return {"approvals": [approval_json(row) for row in rows]}
 

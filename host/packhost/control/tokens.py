@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from packhost.control.base import Parts, text, whole
 from packhost.control.operator import needed, signed_of
@@ -111,7 +111,7 @@ def _role(given: str) -> Role:
         near = nearest(given, ROLES, 1)
         hint = f"did you mean `{near[0]}`?" if near else f"use one of {', '.join(ROLES)}"
         raise InvalidInput(f"`{given}` is no role", hint=hint)
-    return cast("Role", given)
+    return given
 
 
 def _label(params: Mapping[str, Any], name: str, default: str) -> str:

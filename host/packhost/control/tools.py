@@ -61,6 +61,33 @@ async def show(parts: Parts, params: Mapping[str, Any]) -> Any:
     }
 
 
+async def packs(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """The packs whose tools are known, and what kept others out."""
+    configuration = parts.configuration()
+    found: dict[str, dict[str, Any]] = {}
+    for entry in configuration.catalog.entries.values():
+        pack = entry.tool.pack
+        told = found.setdefault(
+            pack.id,
+            {
+                "id": pack.id,
+                "version": pack.version,
+                "title": pack.title,
+                "shipped": pack.shipped,
+                "trusted": pack.trusted,
+                "digest": pack.digest,
+                "tools": [],
+                "withheld": [],
+            },
+        )
+        told["withheld" if entry.uncovered else "tools"].append(entry.tool.id.canonical)
+    return {
+        "packs": list(found.values()),
+        "problems": list(configuration.problems),
+        "warnings": list(configuration.warnings),
+    }
+
+
 def describe(entry: Entry) -> dict[str, Any]:
     """A tool in a line of a listing."""
     spec, tool = entry.tool.spec, entry.tool
@@ -105,10 +132,11 @@ async def _request(parts: Parts, params: Mapping[str, Any]) -> CallRequest:
     arguments = params.get("arguments", {})
     if not isinstance(arguments, dict):
         raise InvalidInput("the arguments are not an object", hint='write them as `{"name": value}`')
+    client = text(params, "client", CLI_CLIENT)
     session = await parts.gate.sessions.enter(
-        text(params, "session", f"cli-{parts.principal}"[:64]), parts.principal, CLI_CLIENT
+        text(params, "session", f"cli-{parts.principal}"[:64]), parts.principal, client
     )
-    return CallRequest(text(params, "tool"), arguments, Caller(parts.principal, CLI_CLIENT, session))
+    return CallRequest(text(params, "tool"), arguments, Caller(parts.principal, client, session))
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

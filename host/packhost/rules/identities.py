@@ -27,6 +27,8 @@ Right = Literal[
 ]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 RIGHTS: Final[tuple[Right, ...]] = get_args(Right)
+IN_SCOPE: Final = "packhost.identity"
+"""Where the scope of a request that came with a token holds its `Identity`."""
 ASKED_FOR: Final[frozenset[Right]] = frozenset({"secrets:read"})
 """What a token has only when it was asked for by name."""
 

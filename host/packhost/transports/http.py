@@ -1,7 +1,7 @@
 """Streamable HTTP at `/mcp`, SSE at `/sse`, and `/healthz`, on a loopback address.
 
-Without a token only processes of the same user are served. Host and origin are checked first, so that
-a web page that the same user's browser shows reaches nothing.
+Without a token only processes of the same user are served, and `/v1` nobody. Host and origin are checked
+first, so that a web page that the same user's browser shows reaches nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Final
 
 import anyio
 import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
@@ -29,7 +31,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from packhost.errors import ConfigInvalid
+from packhost.http.api import Api
+from packhost.http.auth import demand
+from packhost.http.problems import Problem
 from packhost.kinds.egress import FETCHED
+from packhost.rules.identities import IN_SCOPE
 from packhost.server.mcp import GovernedServer
 from packhost.transports.peers import NOBODY, owners
 from packhost.transports.pipe import MAX_LINE
@@ -53,7 +59,7 @@ def parse_address(text: str) -> tuple[str, int]:
     if not _is_loopback(host):
         raise ConfigInvalid(
             f"`{host}` can be reached from other machines, which needs a way to tell who calls",
-            hint="bind 127.0.0.1, localhost or ::1; tokens for other addresses are not there yet",
+            hint="bind 127.0.0.1, localhost or ::1, and put a proxy with TLS before it",
         )
     return host, int(port)
 
@@ -85,8 +91,9 @@ class _SseEndpoint:
 class Door:
     """Checks host and origin, then whose process calls, before anything else; can end what is open."""
 
-    def __init__(self, app: ASGIApp, security: TransportSecuritySettings) -> None:
+    def __init__(self, app: ASGIApp, security: TransportSecuritySettings, api: Api | None = None) -> None:
         self._app = app
+        self._api = api
         self._security = TransportSecurityMiddleware(security)
         self._open: dict[anyio.Event, bool] = {}
 
@@ -96,11 +103,37 @@ class Door:
             return
         refusal = await self._security.validate_request(Request(scope), is_post=False)
         if refusal is None and scope["path"] != "/healthz":
-            refusal = _handler(scope) or _stranger(scope)
+            refusal = _handler(scope) or self._unknown(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
         await self._pass(scope, receive, send)
+
+    def _unknown(self, scope: Scope) -> Response | None:
+        """The refusal of a request from nobody that is served; marks one with a token as its principal's."""
+        path = scope["path"]
+        if self._api is None:
+            return _stranger(scope)
+        if path == "/v1" or path.startswith("/v1/"):
+            return None  # asks by itself, and wants a token even from the same user
+        try:
+            identity = self._api.authenticator.identify(scope["headers"])
+            if identity is None:
+                return _stranger(scope)
+            demand(identity, "mcp")
+        except Problem as problem:
+            return problem.response(path)
+        scope[IN_SCOPE] = identity
+        # by this the SDK keeps a session to whoever opened it
+        scope["user"] = AuthenticatedUser(
+            AccessToken(
+                token="",
+                client_id=identity.principal,
+                scopes=[],
+                subject=identity.token_id,
+            )
+        )
+        return None
 
     def cut(self, *, streams: bool = False) -> None:
         """End every open request, or those alone that only listen, as if its client had left."""
@@ -176,8 +209,8 @@ def _stranger(scope: Scope) -> Response | None:
     return JSONResponse(body, status_code=401)
 
 
-def build_app(server: GovernedServer, version: str) -> Door:
-    """The ASGI application; it lives as long as its lifespan."""
+def build_app(server: GovernedServer, version: str, api: Api | None = None) -> Door:
+    """The ASGI application; it lives as long as its lifespan. Without `api` no token is known."""
     security = TransportSecuritySettings(
         allowed_hosts=[h for name in _HOSTS for h in (name, f"{name}:*")],
         allowed_origins=[o for name in _HOSTS for o in (f"http://{name}", f"http://{name}:*")],
@@ -201,10 +234,11 @@ def build_app(server: GovernedServer, version: str) -> Door:
             Route("/sse", endpoint=_SseEndpoint(sse, server)),
             Mount("/messages/", app=sse.handle_post_message),
             Route("/healthz", endpoint=healthz, methods=["GET"]),
+            *(api.routes() if api is not None else ()),
         ],
         lifespan=lifespan,
     )
-    return Door(app, security)
+    return Door(app, security, api)
 
 
 class _PeerProtocol(H11Protocol):
@@ -249,7 +283,12 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 async def serve_http(
-    server: GovernedServer, address: str, *, version: str, started: Callable[[str], None] | None = None
+    server: GovernedServer,
+    address: str,
+    *,
+    version: str,
+    api: Api | None = None,
+    started: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until cancelled; says on stderr where it listens.
 
@@ -259,7 +298,7 @@ async def serve_http(
     listener = _bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    door = build_app(server, version)
+    door = build_app(server, version, api)
     config = uvicorn.Config(
         door,
         http=_PeerProtocol,

@@ -235,13 +235,20 @@ def get(tx: Reading, id: str) -> ApprovalRow:
 
 
 def listing(
-    tx: Reading, status: ApprovalStatus | None = None, limit: int = 100, before: str | None = None
+    tx: Reading,
+    status: ApprovalStatus | None = None,
+    limit: int = 100,
+    before: str | None = None,
+    principal: str | None = None,
 ) -> tuple[ApprovalRow, ...]:
-    """Approvals, newest first, older than the approval `before`; of one status."""
+    """Approvals, newest first, older than the approval `before`; of one status or principal."""
     wanted, params = "id<?", [before or "\x7f"]
     if status is not None:
         wanted += " AND status=?"
         params.append(status)
+    if principal is not None:
+        wanted += " AND principal=?"
+        params.append(principal)
     rows = tx.execute(
         f"SELECT {_COLUMNS} FROM approvals WHERE {wanted} ORDER BY id DESC LIMIT ?", (*params, limit)
     )

@@ -289,12 +289,16 @@ def listing(
     kind: str | None = None,
     *,
     direct: bool = True,
+    principal: str | None = None,
 ) -> tuple[ExecutionSummary, ...]:
-    """Runs, newest first, older than the run `before`; of one kind, or without direct calls."""
+    """Runs, newest first, older than the run `before`; of one kind or principal, or without direct calls."""
     wanted, params = ["id<?"], [before or "\x7f"]
     if kind is not None:
         wanted.append("kind=?")
         params.append(kind)
+    if principal is not None:
+        wanted.append("principal=?")
+        params.append(principal)
     if not direct or (kind is not None and kind != DIRECT):
         wanted.append(f"kind<>'{DIRECT}'")
     rows = tx.execute(

@@ -93,12 +93,18 @@ def get(tx: Reading, id: str) -> GrantRow:
     return GrantRow(*row)
 
 
-def listing(tx: Reading, *, live: bool = True, limit: int = 100) -> tuple[GrantRow, ...]:
-    """Grants, newest first; with `live` only those that can be used now."""
+def listing(
+    tx: Reading, *, live: bool = True, limit: int = 100, before: str | None = None
+) -> tuple[GrantRow, ...]:
+    """Grants, newest first, older than the grant `before`; with `live` only those that can be used now."""
+    older = before or "\x7f"
     if live:
         rows = tx.execute(
-            f"SELECT {_COLUMNS} FROM grants WHERE {_LIVE} ORDER BY id DESC LIMIT ?", (tx.now(), limit)
+            f"SELECT {_COLUMNS} FROM grants WHERE {_LIVE} AND id<? ORDER BY id DESC LIMIT ?",
+            (tx.now(), older, limit),
         )
     else:
-        rows = tx.execute(f"SELECT {_COLUMNS} FROM grants ORDER BY id DESC LIMIT ?", (limit,))
+        rows = tx.execute(
+            f"SELECT {_COLUMNS} FROM grants WHERE id<? ORDER BY id DESC LIMIT ?", (older, limit)
+        )
     return tuple(GrantRow(*row) for row in rows)

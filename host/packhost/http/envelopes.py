@@ -1,0 +1,108 @@
+"""A run as whoever started it reads it: the envelope that says whether to wait, to answer or to read.
+
+`success` is true also for a run that paused: what to do follows from `status` and `stopReason`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from packhost.control.base import Parts
+from packhost.errors import NotFound
+from packhost.http.kit import Model
+from packhost.store.base import Reading
+from packhost.store.ops import approvals, executions
+from packhost.store.rows import ApprovalRow, ExecutionRow
+
+_ASKS: Final = "approval:"
+_GOES_ON: Final = ("queued", "running")
+EnvelopeStatus = Literal["running", "paused", "interrupted", "completed", "failed", "aborted"]
+
+
+class PausedReason(Model):
+    """Why a run goes no further by itself. Hidden values show as `[REDACTED]`."""
+
+    type: Literal["approval", "person", "time", "local_action"]
+    executionId: str
+    toolId: str | None = None
+    toolName: str | None = None
+    parameters: Any = None
+    awaitReason: str | None = None
+    approvalId: str | None = None
+    waitingOn: str | None = None
+
+
+class Envelope(Model):
+    """Where a run stands. `value` is what the run returned, once it has ended."""
+
+    success: bool = Field(description="False for a run that failed or was aborted; true for one that paused.")
+    status: EnvelopeStatus
+    stopReason: str | None = Field(description="`paused`, or how the run ended; `null` while it goes on.")
+    result: str = Field(description="The text that the run ended with; empty before.")
+    agentExecutionId: str = Field(description="The run's id.")
+    sessionId: str
+    pausedReason: PausedReason | None = None
+    value: Any = None
+
+
+def stands_still(tx: Reading, run_id: str) -> bool:
+    """Whether a run has ended or waits for something that it cannot bring about."""
+    status, waiting_on = tx.execute(
+        "SELECT status, waiting_on FROM executions WHERE id=?", (run_id,)
+    ).fetchone()
+    return status not in _GOES_ON or (waiting_on or "").startswith(_ASKS)
+
+
+def envelope(parts: Parts, run_id: str) -> dict[str, Any]:
+    """The envelope of a run as it stands."""
+    row, asked = parts.store.read(_standing, run_id)
+    result = json.loads(row.result_json) if row.result_json else None
+    paused = _paused(row, asked)
+    status: str = "running" if row.status in _GOES_ON else row.status
+    if paused is not None and status == "running":
+        status = "paused"
+    outcome = "cancelled" if row.outcome == "aborted" else row.outcome
+    return {
+        "success": row.status not in ("failed", "aborted"),
+        "status": status,
+        "stopReason": "paused" if status == "paused" else outcome,
+        "result": result.get("text", "") if isinstance(result, dict) else "",
+        "agentExecutionId": row.id,
+        "sessionId": row.session_id,
+        "pausedReason": paused,
+        "value": result,
+    }
+
+
+def _standing(tx: Reading, run_id: str) -> tuple[ExecutionRow, ApprovalRow | None]:
+    row = executions.get(tx, run_id)
+    waiting = row.waiting_on or ""
+    if not waiting.startswith(_ASKS):
+        return row, None
+    try:
+        return row, approvals.get(tx, waiting.removeprefix(_ASKS))
+    except NotFound:
+        return row, None
+
+
+def _paused(row: ExecutionRow, asked: ApprovalRow | None) -> dict[str, Any] | None:
+    reason = PausedReason(type="person", executionId=row.id)
+    if asked is not None and asked.status == "pending":
+        reason = PausedReason(
+            type="approval",
+            executionId=row.id,
+            toolId=asked.tool,
+            toolName=asked.tool.partition(":")[2],
+            parameters=asked.arguments,
+            awaitReason="approval_required",
+            approvalId=asked.id,
+        )
+    elif row.status != "paused":
+        return None
+    elif row.waiting_on is not None:
+        kind: Literal["time", "local_action"] = "time" if row.waiting_on[:5] == "time:" else "local_action"
+        reason = PausedReason(type=kind, executionId=row.id, waitingOn=row.waiting_on)
+    return reason.model_dump(exclude_none=True)

@@ -1,0 +1,254 @@
+"""Questions, grants and autonomy over the API: a person's own acts, by the rules of the command line."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from packhost.control import grants, people
+from packhost.errors import PackhostError
+from packhost.http.auth import demand
+from packhost.http.kit import Call, Model, Reply
+from packhost.http.problems import Problem, of_error
+from packhost.rules.autonomy import Level, rank
+from packhost.store.ops import approvals, sessions
+
+
+class Signed(Model):
+    """An operator's signature over the statement of the act, and the time that it names."""
+
+    at: float
+    signature: str = Field(max_length=256)
+
+
+class Always(Model):
+    """What is allowed from then on, beside the very call that was asked for."""
+
+    only: dict[str, str] = Field(default_factory=dict, description="Patterns of paths, by argument.")
+    any: list[str] = Field(default_factory=list, description="Arguments that may have any value.")
+    expires_in: float | None = Field(None, gt=0, description="Seconds; without an end if left out.")
+    uses: int | None = Field(None, ge=1, description="For so many calls; any number if left out.")
+    signed: Signed | None = None
+
+
+class Decision(Model):
+    """A person's answer."""
+
+    decision: Literal["approve", "deny"]
+    reason: str = Field("", max_length=1_000)
+    always: Always | None = None
+    signed: Signed | None = Field(None, description="Needed to approve where an operator is set up.")
+
+
+class ApprovalsQuery(Model):
+    """Which questions, and how many."""
+
+    status: Literal["pending", "approved", "denied", "expired", "cancelled"] | None = None
+    cursor: str | None = Field(None, description="`next` of the page before.")
+    limit: int = Field(50, ge=1, le=500)
+
+
+class Answered(Model):
+    """One person's answer."""
+
+    by: str
+    verdict: Literal["approve", "deny"]
+    channel: str
+    assurance: Literal["client", "operator"]
+
+
+class Approval(Model):
+    """A question and how it was answered; times in seconds since the epoch."""
+
+    id: str
+    workspace: str
+    binding: str = Field(description="A keyed digest of exactly what is asked for.")
+    status: Literal["pending", "approved", "denied", "expired", "cancelled"]
+    tool: str
+    tool_version: str
+    arguments: Any = Field(description="Hidden values show as `[REDACTED]`.")
+    names: list[str]
+    prompt: str = Field(description="The whole question, as every channel shows it.")
+    assurance: Literal["client", "operator"]
+    approvers_needed: int
+    answers: list[Answered]
+    session_id: str
+    run_id: str | None
+    principal: str
+    client: str
+    created_at: float
+    expires_at: float
+    decided_by: str | None
+    decided_channel: str | None
+    decided_at: float | None
+    reason: str | None
+    consumed_by: str | None
+
+
+class ApprovalDetail(Approval):
+    """A question with a grant that would spare a person such ones."""
+
+    proposal: dict[str, Any] | None
+
+
+class Decided(Approval):
+    """A question as it stands after the answer, and the grant that came with it."""
+
+    grant: str | None
+
+
+class Approvals(Model):
+    """A page of questions, newest first; `next` is `null` on the last one."""
+
+    approvals: list[Approval]
+    next: str | None
+
+
+class GrantsQuery(Model):
+    """Which grants, and how many."""
+
+    all: bool = Field(False, description="Also those that cover nothing any more.")
+    cursor: str | None = Field(None, description="`next` of the page before.")
+    limit: int = Field(50, ge=1, le=500, description="Grants looked at; fewer may be live.")
+
+
+class Grant(Model):
+    """What is always allowed; times in seconds since the epoch."""
+
+    id: str
+    state: str
+    why: str
+    tool: str
+    tool_version: str
+    principal: str | None
+    match: Any
+    words: list[str]
+    created_by: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    uses: int
+    max_uses: int | None
+
+
+class Grants(Model):
+    """A page of grants, newest first; `next` is `null` on the last one."""
+
+    grants: list[Grant]
+    next: str | None
+
+
+class Autonomy(Model):
+    """How much a session may do by itself."""
+
+    level: Level
+    reason: str = Field("", max_length=1_000)
+    expires_in: float | None = Field(None, gt=0, description="Seconds that a raise holds.")
+
+
+class Session(Model):
+    """A session; times in seconds since the epoch."""
+
+    id: str
+    level: Level
+    level_expires_at: float | None
+    principal: str
+    client: str
+    parent: str | None
+    created_at: float
+    updated_at: float
+
+
+async def approvals_list(call: Call) -> Reply:
+    """`GET /v1/approvals`: what was asked for the caller's principal, newest first; all for who sees all."""
+    query, about = call.query, f"approvals {call.identity.principal}"
+    params: dict[str, Any] = {"limit": query.limit, "before": call.shared.cursors.read(about, query.cursor)}
+    if query.status is not None:
+        params["status"] = query.status
+    if not call.identity.sees_all:
+        params["principal"] = call.identity.principal
+    found = (await people.approvals_list(call.parts, params))["approvals"]
+    last = found[-1]["id"] if len(found) == query.limit else None
+    return Reply({"approvals": found, "next": _sealed(call, about, last)})
+
+
+async def approvals_show(call: Call) -> Reply:
+    """`GET /v1/approvals/{id}`."""
+    _asked(call)
+    return Reply(await people.approvals_show(call.parts, {"id": call.path["id"]}))
+
+
+async def approvals_decide(call: Call) -> Reply:
+    """`POST /v1/approvals/{id}/decide`: an operator's answer; the first one wins."""
+    _asked(call)
+    body: Decision = call.body
+    params: dict[str, Any] = {
+        "id": call.path["id"],
+        "verdict": body.decision,
+        "reason": body.reason,
+        "channel": "api",
+        "signed": body.signed.model_dump() if body.signed else None,
+    }
+    if body.always is not None:
+        params["always"] = body.always.model_dump(exclude_none=True)
+    try:
+        return Reply(await people.approvals_decide(call.parts, params))
+    except PackhostError as error:
+        if error.code not in ("APPROVAL_MODE_UNSUPPORTED", "APPROVAL_DENIED"):
+            raise
+        problem = of_error(error)
+        # what stands in the way is a missing signature, or an answer that was given before
+        problem.status = 403 if error.code == "APPROVAL_MODE_UNSUPPORTED" else 409
+        raise problem from None
+
+
+async def grants_list(call: Call) -> Reply:
+    """`GET /v1/grants`."""
+    query, about = call.query, f"grants {call.identity.principal}"
+    before = call.shared.cursors.read(about, query.cursor)
+    params = {"limit": query.limit, "all": True, "before": before}
+    found = (await grants.listing(call.parts, params))["grants"]
+    last = found[-1]["id"] if len(found) == query.limit else None
+    shown = [one for one in found if query.all or one["state"] == "live"]
+    return Reply({"grants": shown, "next": _sealed(call, about, last)})
+
+
+async def grants_revoke(call: Call) -> Reply:
+    """`POST /v1/grants/{id}/revoke`."""
+    return Reply(await grants.revoke(call.parts, {"id": call.path["id"]}))
+
+
+async def autonomy(call: Call) -> Reply:
+    """`POST /v1/sessions/{id}/autonomy`: anyone lowers their own session, an operator also raises any."""
+    session_id, body = call.path["id"], call.body
+    row = call.parts.store.read(sessions.find, session_id)
+    if row is None or not (call.identity.owns(row.principal)):
+        raise Problem(
+            404, "NOT_FOUND", f"there is no session `{session_id[:80]}`", hint="use one that a run was in"
+        )
+    present = call.parts.gate.sessions.level(session_id)
+    params = {"id": session_id, "level": body.level, "reason": body.reason, "expires_in": body.expires_in}
+    if rank(body.level) > rank(present):
+        demand(call.identity, "approvals:decide")
+        return Reply(await people.sessions_raise(call.parts, params))
+    return Reply(await people.sessions_lower(call.parts, params))
+
+
+def _asked(call: Call) -> None:
+    """Hold the caller to what they may see: 404 for another's question."""
+    id = call.path["id"]
+    try:
+        row = call.parts.store.read(approvals.get, id)
+    except PackhostError as error:
+        if error.code != "NOT_FOUND":
+            raise
+        row = None
+    if row is None or not call.identity.owns(row.principal):
+        raise Problem(
+            404, "NOT_FOUND", f"there is no approval `{id[:80]}`", hint="list them with `GET /v1/approvals`"
+        )
+
+
+def _sealed(call: Call, about: str, last: str | None) -> str | None:
+    return None if last is None else call.shared.cursors.seal(about, last)
