@@ -12,17 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from packhost.clients import claude_code, cursor
 from packhost.kinds.forking import Zygote
 from packhost.sandbox.openat2 import Openat2, best_opener
+from packhost.store.info import wal_reset_bug
 from packhost.store.lock import HostLock
 from packhost.workspace.root import CONFIG_FILE, Root
 
 State = Literal["ok", "note", "broken"]
-_RESET_FIXED: Final = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
-"""The releases of SQLite that first held the fix of its WAL-reset bug, each for its own line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,7 @@ def installation() -> Iterator[Check]:
 def sqlite_check(found: tuple[int, int, int]) -> Check:
     """SQLite's version, and whether it has the WAL-reset bug that packhost's single writer keeps away."""
     shown = ".".join(map(str, found))
-    fixed = found >= _RESET_FIXED[-1] or any(found[:2] == one[:2] and found >= one for one in _RESET_FIXED)
-    if fixed:
+    if not wal_reset_bug(found):
         return Check("sqlite", "ok", f"{shown}, with the fix of the WAL-reset bug")
     return Check(
         "sqlite",

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packhost.control import consent, evidence, grants, history, operator, people, records, tokens, tools
+from packhost.control import (
+    audit,
+    consent,
+    evidence,
+    grants,
+    history,
+    operator,
+    people,
+    records,
+    store,
+    tokens,
+    tools,
+)
 from packhost.control.base import Operation, Parts
 from packhost.errors import NotFound
 from packhost.names import nearest
@@ -16,6 +28,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "accept.apply": consent.apply,
     "tools.list": tools.listing,
     "tools.show": tools.show,
+    "packs.list": tools.packs,
     "call": tools.call,
     "explain": tools.explain,
     "approvals.list": people.approvals_list,
@@ -46,10 +59,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "runs.resume": records.runs_resume,
     "runs.abort": records.runs_abort,
     "calls.recorded": history.calls_recorded,
-    "audit.head": records.audit_head,
-    "audit.verify": records.audit_verify,
-    "audit.redact": records.audit_redact,
-    "audit.export": records.audit_export,
+    "audit.head": audit.head,
+    "audit.verify": audit.verify,
+    "audit.join": audit.join,
+    "audit.redact": audit.redact_event,
+    "audit.export": audit.export,
+    "store.info": store.info,
+    "store.kept": store.kept,
+    "store.prune": store.prune_old,
 }
 
 

@@ -84,6 +84,10 @@ class Sessions:
             await self._store.write(sessions.fall_back)
             self._rows.clear()
 
+    def forget(self) -> None:
+        """Read every session anew when it is next asked for."""
+        self._rows.clear()
+
     def _load(self, session_id: str) -> SessionRow | None:
         row = self._store.read(sessions.find, session_id)
         if row is not None:

@@ -130,6 +130,10 @@ def _others(accepted: Settings, file: Settings) -> Iterator[Change]:
         yield Change("the values of hidden parameters (`variables`) would change")
     if accepted.store != file.store:
         yield Change("records would be kept in another store (`store`)")
+    if accepted.retention != file.retention:
+        yield Change("how long the record is kept (`retention`) would change")
+    if accepted.telemetry != file.telemetry:
+        yield Change("where traces and metrics go (`telemetry`) would change")
     if accepted.approvals != file.approvals:
         yield Change("how people are asked (`approvals`) would change")
     for key in sorted({*accepted.sections, *file.sections}):

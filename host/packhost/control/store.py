@@ -1,0 +1,106 @@
+"""Operations on the store as a whole: what it holds, and pruning it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from packhost.control.base import Parts, text, whole
+from packhost.errors import Conflict, InvalidInput
+from packhost.store.base import Store
+from packhost.store.info import describe, sqlite_files
+from packhost.store.ops import events
+from packhost.store.pruning import Cutoffs, Plan, plan, prune
+from packhost.store.sqlite import STORE_NAME
+from packhost.workspace.settings import SHORTEST_KEPT
+
+
+async def info(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """What the store is and holds; never a password."""
+    await parts.store.flush()
+    kind = parts.workspace.store.partition(":")[0]
+    found: dict[str, Any] = {"kind": "sqlite" if kind == "sqlite" else "postgresql", "holder": os.getpid()}
+    if kind == "sqlite":
+        found |= sqlite_files(parts.workspace.root.state / STORE_NAME)
+    return found | await anyio.to_thread.run_sync(_describe, parts.store)
+
+
+def _describe(store: Store) -> dict[str, Any]:
+    with store.snapshot() as view:
+        return describe(view)
+
+
+async def kept(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """The first event that is kept; a pruning that goes on moves it."""
+    return {"first": parts.store.read(events.seam).id + 1}
+
+
+async def prune_old(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """Remove what is old; with `look` only say what that is.
+
+    `events` and `runs` are ages in seconds. To remove events give `last`, the event that `look` ended with,
+    and `exported`, the digest of the file that holds them, or `without_export`.
+    """
+    found = await plan(parts.store, _cutoffs(parts, params), parts.configuration().autonomy.default)
+    if params.get("look") is True:
+        return _plan_json(found)
+    exported = params.get("exported")
+    if found.events is not None and found.events.count:
+        if exported is None and params.get("without_export") is not True:
+            raise InvalidInput(
+                "what is pruned is gone for good, and there is no export of it",
+                hint="name a file with `--export FILE`, or say `--without-export`",
+            )
+        last = whole(params, "last", 0, 2**53)
+        if last > found.events.last:
+            raise Conflict("less can be pruned than was looked at", hint="a run has gone on: look again")
+        record = parts.store.read(events.by_id, last)
+        if record is None or last < found.events.first:
+            raise Conflict("the record was pruned meanwhile", hint="look again, then prune")
+        found = replace(found, events=replace(found.events, last=last, last_hash=record.hash))
+    done = await prune(
+        parts.store,
+        found,
+        by=parts.principal,
+        reason=text(params, "reason", ""),
+        exported=exported if isinstance(exported, str) else None,
+    )
+    if done.rows.get("sessions"):
+        parts.gate.sessions.forget()
+    return {"event": done.event, "events": done.events, "rows": done.rows}
+
+
+def _cutoffs(parts: Parts, params: Mapping[str, Any]) -> Cutoffs:
+    now = parts.store.read(lambda tx: tx.now())
+
+    def before(name: str) -> float | None:
+        age = params.get(name)
+        if age is None:
+            return None
+        if not isinstance(age, int | float) or isinstance(age, bool) or age < SHORTEST_KEPT:
+            raise InvalidInput("the record is kept for an hour at least", hint="name a longer time")
+        return now - float(age)
+
+    return Cutoffs(before("events"), before("runs"))
+
+
+def _plan_json(found: Plan) -> dict[str, Any]:
+    planned = found.events
+    return {
+        "empty": found.empty,
+        "unfinished": found.unfinished,
+        "events": None
+        if planned is None
+        else {
+            "first": planned.first,
+            "last": planned.last,
+            "count": planned.count,
+            "held_by": planned.held_by,
+        },
+        "rows": None if found.rows is None else found.rows.counts,
+    }
