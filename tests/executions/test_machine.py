@@ -40,10 +40,10 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def write(self, op: Callable[..., Any], *args: Any) -> Any:
+    async def write(self, op: Callable[..., Any], *args: Any, **more: Any) -> Any:
         if self.dead:
             await anyio.sleep_forever()
-        return await self._store.write(op, *args)
+        return await self._store.write(op, *args, **more)
 
     def post(self, op: Callable[..., Any], *args: Any) -> Any:
         return None if self.dead else self._store.post(op, *args)

@@ -42,22 +42,32 @@ class Waits:
             self._total += anyio.current_time() - self._began
 
 
+def _nothing() -> None:
+    """What a host that has its store alone has to check."""
+
+
 @dataclass(slots=True)
 class Active:
     """A run in this process.
 
     `starter` is the call that started or resumed it; `asker` and `report` are that call's, as long as
-    it waits. `asked` holds what the run's calls wait for, first to last. `outcome` is the word that the
-    run ends with when it is ended from outside.
+    it waits. `asked` holds what the run's calls wait for, first to last, `calling` counts the calls under
+    way. `outcome` is the word that the run ends with when it is ended from outside. `leaving`: the host
+    stops, and another takes the run from its next safe point on. `lost`: another may have it already.
+    `check` raises `StoreUnavailable` where the host may start nothing for it now.
     """
 
     run_id: str
     epoch: int
     starter: str
     background: bool
+    check: Callable[[], None] = _nothing
     asker: Asker | None = None
     report: Report | None = None
     aborting: bool = False
+    leaving: bool = False
+    lost: bool = False
+    calling: int = 0
     reason: str = ""
     outcome: str = "cancelled"
     told: int = 0
@@ -80,6 +90,17 @@ class Active:
         if not self.aborting:
             self.aborting, self.reason, self.outcome = True, reason, outcome
         self.scope.cancel()
+
+    def lose(self) -> None:
+        """Stop the run where it is and write nothing more of it."""
+        self.lost = True
+        self.scope.cancel()
+
+    def leave(self) -> None:
+        """Have the run let go at its next safe point; at once where it does nothing but wait for people."""
+        self.leaving = True
+        if self.calling and self.calling == len(self.asked):
+            self.scope.cancel()
 
 
 class RunAsker:

@@ -36,6 +36,10 @@ def named_together(section: Any, base_url: str, secret: str | None) -> bool:
     return False
 
 
+def _anytime() -> None:
+    """What a connection that always may be used has to check."""
+
+
 class Received:
     """An HTTP reply whose body is read in pieces."""
 
@@ -66,7 +70,15 @@ class Received:
 class HostConnection:
     """Implements `Connection`; `key` gives the secret's value at the last moment."""
 
-    def __init__(self, base_url: str, key: Callable[[], str] | None, header: str, scheme: str = "") -> None:
+    def __init__(
+        self,
+        base_url: str,
+        key: Callable[[], str] | None,
+        header: str,
+        scheme: str = "",
+        *,
+        check: Callable[[], None] = _anytime,
+    ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise ConfigInvalid(
@@ -77,6 +89,7 @@ class HostConnection:
         self._key = key
         self._header = header
         self._scheme = scheme
+        self._check = check
         self._secure = parts.scheme == "https"
         self._tls: ssl.SSLContext | None = None
 
@@ -86,8 +99,9 @@ class HostConnection:
 
         Raises `ConfigInvalid` when the key cannot be had, `ToolFailed` when the request cannot be sent;
         its `data["sent"]` is false where no connection was made, so that no token was used. Neither
-        names the key.
+        names the key. Raises what `check` raises, which is asked before anything is sent.
         """
+        self._check()
         import httpx2  # ~100 ms, and only runs of turns need it
 
         sent = {**headers, "accept-encoding": "identity", **self._authorisation()}

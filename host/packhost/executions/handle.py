@@ -118,7 +118,7 @@ class Handle:
             )
         resolve = self._configuration().resolve_secret
         key = None if secret is None else (lambda: resolve(secret))
-        return HostConnection(base_url, key, header, scheme)
+        return HostConnection(base_url, key, header, scheme, check=self._active.check)
 
     async def checkpoint(self, *, lazily: bool = False) -> None:
         """Write the state down if it changed; raises `RunStopped` when the run is to pause or end.
@@ -141,7 +141,7 @@ class Handle:
         if abort or self._active.aborting:
             self._active.aborting = True
             raise RunStopped("aborted")
-        if pause:
+        if pause or self._active.leaving:
             raise RunStopped("paused")
 
     async def sleep(self, seconds: float) -> None:
@@ -172,11 +172,14 @@ class Handle:
         asker = RunAsker(self._active, waits, self._store, self._owner)
         fence = None if self._saving is None else self._saving.check
         request = CallRequest(name, arguments, self._caller(), self._active.tell_of_call, tool_use_id, fence)
+        self._active.calling += 1
         try:
             outcome = await self._gate.call(request, asker)
         except BaseException:
             asker.forget()
             raise
+        finally:
+            self._active.calling -= 1
         await asker.close()
         return rendered(outcome)
 

@@ -18,7 +18,7 @@ _LAST_TIME = 253_000_000_000.0
 """In the year 9987: no driver's arithmetic makes a run that cannot be written down."""
 
 
-def begin(tx: Tx, new: NewExecution, owner: str, ttl: float) -> int:
+def begin(tx: Tx, new: NewExecution, owner: str, ttl: float, background: bool = False) -> int:
     """Create a run and take it at once; its epoch.
 
     Raises `Conflict` with `CONTINUATION_IN_PROGRESS` while another run of turns in the same session
@@ -39,7 +39,7 @@ def begin(tx: Tx, new: NewExecution, owner: str, ttl: float) -> int:
             status=row[1],
         )
     executions.create(tx, new)
-    return executions.claim(tx, new.id, owner, ttl, 0)
+    return executions.claim(tx, new.id, owner, ttl, 0, background=background)
 
 
 def save(tx: Tx, id: str, owner: str, epoch: int, state_json: str | None) -> tuple[bool, bool]:
@@ -126,6 +126,20 @@ def waiting_for_time(tx: Reading) -> tuple[tuple[str, float], ...]:
     ).fetchall()
     found = [(id, datetime.fromisoformat(text.removeprefix(TIME)).timestamp()) for id, text in rows]
     return tuple(sorted(found, key=lambda one: one[1]))
+
+
+def to_abort(tx: Reading, owner: str) -> tuple[tuple[str, str], ...]:
+    """Runs of a host that are to end: id and reason."""
+    rows = tx.execute(
+        "SELECT id, reason FROM executions WHERE status='running' AND owner=? AND abort_requested=1", (owner,)
+    ).fetchall()
+    return tuple((row[0], row[1] or "") for row in rows)
+
+
+def wake(tx: Tx, ids: Sequence[str]) -> None:
+    """Have runs that wait at a safe point look again."""
+    for id in ids:
+        tx.touch(f"run:{id}")
 
 
 def status(tx: Reading, id: str) -> ExecutionStatus:
