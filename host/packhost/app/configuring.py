@@ -14,6 +14,7 @@ from packhost.errors import ConfigInvalid
 from packhost.gate.catalog import build_catalog
 from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
 from packhost.kinds.base import Kind, Tool
+from packhost.kinds.code import CodeKind
 from packhost.kinds.python import PythonKind
 from packhost.packs.discover import EntryPoints, find_packs
 from packhost.packs.plugins import Provided, load_plugins
@@ -118,5 +119,9 @@ def present(start: Path | None) -> Iterator[Supposition]:
 
 
 def _supposition(root: Root, workspace: Workspace, installed: EntryPoints) -> Supposition:
-    configuration, _ = configure(workspace, installed, [_Asked()])
+    code = CodeKind()
+    try:
+        configuration, _ = configure(workspace, installed, [_Asked(), code])
+    finally:
+        code.let_go()
     return Supposition(root, workspace, replace(configuration, require="advisory"))

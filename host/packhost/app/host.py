@@ -28,6 +28,8 @@ from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
 from packhost.gate.gate import Gate
 from packhost.gate.operators import Operators
+from packhost.kinds.base import Kind
+from packhost.kinds.code import CodeKind
 from packhost.kinds.context import ApprovalService, RunDriver, RunService, SessionService
 from packhost.kinds.python import PythonKind
 from packhost.kinds.record import TraceWriter
@@ -105,8 +107,10 @@ class Host:
         self.store: Store = open_store(workspace.store, root.state, root.hash, workspace.secrets)
         key = _key(root.state)
         self.state_keys: Sequence[bytes] = (hmac.new(key, b"request state", hashlib.sha256).digest(),)
+        self.cursor_key = hmac.new(key, b"api cursors", hashlib.sha256).digest()
         self._owner = new_id("host")
         self._python = PythonKind(root.path)
+        self._kinds: tuple[Kind, ...] = (self._python, CodeKind())
         self._ready_for = -1
         self._drivers: dict[str, RunDriver] = {}
         self._writers: dict[str, TraceWriter] = {}
@@ -144,7 +148,7 @@ class Host:
 
     def _configure(self) -> Configuration:
         """One generation of the configuration, from the workspace as it stands."""
-        configuration, provided = configure(self.workspace, self._installed, [self._python])
+        configuration, provided = configure(self.workspace, self._installed, self._kinds)
         self._drivers.update(provided.run_drivers)
         self._writers.update(provided.trace_writers)
         return configuration
@@ -194,7 +198,8 @@ class Host:
         """End what still runs, then commit what is queued."""
         with anyio.CancelScope(shield=True):
             await self.runs.shut_down()
-            await self._python.close()
+            for kind in self._kinds:
+                await kind.close()
             await self.store.close()
 
     # what the MCP server asks for

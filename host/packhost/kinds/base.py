@@ -47,6 +47,25 @@ class Tool:
     """Places in the arguments that carry `x-path`, with the access that each one asks for."""
 
 
+class Located(str):
+    """A sentence about a tool's definition, with the place that it speaks of.
+
+    `path` leads there from the tool; `line` and `column`, from 1, are those within a text of several lines.
+    """
+
+    path: tuple[str | int, ...]
+    line: int
+    column: int
+
+    def __new__(
+        cls, message: str, path: tuple[str | int, ...] = (), line: int = 0, column: int = 1
+    ) -> Located:
+        """The sentence `message`."""
+        said = super().__new__(cls, message)
+        said.path, said.line, said.column = path, line, column
+        return said
+
+
 class Kind(Protocol):
     """What runs the tools of one `kind`."""
 
@@ -57,7 +76,8 @@ class Kind(Protocol):
     def check(self, spec: ToolSpec, folder: Path | None = None) -> list[str]:
         """What is wrong with a tool's definition, a sentence each; found when the manifest loads.
 
-        `folder` is where the code of a pack by path lies; nothing of it is run.
+        A sentence that is `Located` is reported at its place, any other at the tool's. `folder` is where
+        the code of a pack by path lies; nothing of it is run.
         """
 
     def enforcement(self, tool: Tool) -> Enforcement:

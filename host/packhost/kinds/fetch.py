@@ -51,17 +51,21 @@ async def fetch(
     :raises InvalidInput: for a request that is not one.
     :raises ToolFailed: when it cannot be sent, breaks off, takes too long or brings too much.
     """
-    outgoing = _checked(request)
+    asked = outgoing(request)
     try:
         with anyio.fail_after(LONGEST):
-            return await exchange(outgoing, layers, Limits(LONGEST), resolve=resolve, tls=tls)
+            return await exchange(asked, layers, Limits(LONGEST), resolve=resolve, tls=tls)
     except TimeoutError:
         raise ToolFailed(
-            f"`{outgoing.target.authority}` did not answer within {LONGEST:g} s", hint="ask for less"
+            f"`{asked.target.authority}` did not answer within {LONGEST:g} s", hint="ask for less"
         ) from None
 
 
-def _checked(request: FetchRequest) -> Outgoing:
+def outgoing(request: FetchRequest) -> Outgoing:
+    """What is sent for a handler's request.
+
+    :raises InvalidInput: for a request that is not one.
+    """
     if request.method not in _METHODS:
         raise InvalidInput(
             f"`{request.method[:20]}` is not a method", hint=f"use one of {', '.join(sorted(_METHODS))}"

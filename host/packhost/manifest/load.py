@@ -28,6 +28,15 @@ class LoadedManifest:
         """Where the tool at `index` stands in the file."""
         return self.document.place(("tools", index))
 
+    def place_in_tool(self, index: int, path: tuple[str | int, ...], line: int = 0, column: int = 1) -> Place:
+        """Where `path` within that tool stands; with `line`, that line of the block text (`|`) there."""
+        place = self.document.place(("tools", index, *path))
+        lines = self.source.decode("utf-8-sig", "replace").split("\n")
+        if not line or not lines[place.line - 1][place.column - 1 :].startswith("|"):
+            return place
+        first = next((one for one in lines[place.line :] if one.strip()), "")
+        return Place(place.file, place.line + line, len(first) - len(first.lstrip(" ")) + column)
+
 
 def load_manifest(
     path: Path, *, shipped: bool = False, kinds: Collection[str] | None = None, name: str | None = None

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from packhost.kinds.base import Kind, PackFacts, Tool
+from packhost.kinds.base import Kind, Located, PackFacts, Tool
 from packhost.manifest.model import NamedApprovalSpec, PackManifest, ToolSpec
 from packhost.manifest.problems import Problem
 from packhost.manifest.schemas import path_arguments
@@ -92,7 +92,10 @@ def _kind_faults(pack: FoundPack, kinds: Mapping[str, Kind]) -> Iterator[Problem
             continue
         for said in kind.check(spec, pack.enabled.path):
             message = f"tool `{spec.name}`: {said}"
-            yield Problem("MANIFEST_INVALID", message, "", place, pack.manifest.id, f"tools.{index}")
+            at = place
+            if isinstance(said, Located):
+                at = pack.loaded.place_in_tool(index, said.path, said.line, said.column)
+            yield Problem("MANIFEST_INVALID", message, "", at, pack.manifest.id, f"tools.{index}")
 
 
 def _facts(pack: FoundPack) -> PackFacts:
