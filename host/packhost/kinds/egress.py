@@ -158,6 +158,9 @@ def redirected(request: Outgoing, reply: FetchReply) -> Outgoing | None:
     """What a reply asks to be sent next; `None` when it is the end.
 
     To another origin go neither the body nor any header that could carry a secret.
+
+    :raises ScopeDenied: when it leads from https to http.
+    :raises InvalidInput: when it leads to what is no URL.
     """
     location = reply.headers.get("location")
     if location is None or reply.status not in (301, 302, 303, 307, 308):
@@ -172,6 +175,8 @@ def redirected(request: Outgoing, reply: FetchReply) -> Outgoing | None:
         method, body = "GET", b""
         headers = {name: value for name, value in headers.items() if name not in _OF_BODY}
     target = taken_apart(urljoin(request.target.url, location))
+    if request.target.secure and not target.secure:
+        raise _denied(target, "is where a redirect leads, and it is not encrypted", "call it there")
     if target.origin != request.target.origin:
         headers = {name: value for name, value in headers.items() if name in _HARMLESS}
     return Outgoing(target, method, headers, body)
@@ -246,7 +251,9 @@ async def allowed_address(target: Target, layers: Sequence[Layer], resolve: Reso
             ipaddress.ip_address(text.partition("%")[0]) for text in await resolve(target.host, target.port)
         ]
     except (OSError, UnicodeError):
-        raise ToolFailed(f"the name `{target.host}` cannot be looked up", hint="check it") from None
+        raise ToolFailed(
+            f"the name `{target.host}` cannot be looked up", hint="check it", passing=True
+        ) from None
     if not found:
         raise ToolFailed(f"the name `{target.host}` has no address", hint="check it")
     for address in found:
@@ -356,7 +363,10 @@ async def _open(
         sent = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
         said = "broke off" if sent else "cannot be reached"
         raise ToolFailed(
-            f"`{target.authority}` {said} ({type(error).__name__})", hint="check the address", sent=sent
+            f"`{target.authority}` {said} ({type(error).__name__})",
+            hint="check the address",
+            sent=sent,
+            passing=True,
         ) from None
 
 
