@@ -24,7 +24,7 @@ from packhost.gate.explain import trace_of
 from packhost.gate.flights import Flights
 from packhost.gate.granting import Granting
 from packhost.gate.operators import Operators, Signed
-from packhost.gate.outcomes import Approved
+from packhost.gate.outcomes import Approved, uncommitted
 from packhost.gate.output import check_output, recorded
 from packhost.gate.recall import Recall
 from packhost.gate.sessions import Sessions
@@ -63,10 +63,10 @@ class Gate:
         configuration: Callable[[], Configuration],
         services: Callable[[], HostServices],
         operators: Operators | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`configuration` gives the generation that holds now and is asked once a call.
-
-        Without `operators` nothing that needs one is ever approved.
+        """`configuration` gives the generation that holds now and is asked once a call; without `operators`
+        nothing that needs one is ever approved; `check` raises `StoreUnavailable` where nothing may start.
         """
         self._store = store
         self._key = key
@@ -74,6 +74,7 @@ class Gate:
         self._owner = owner
         self._configuration = configuration
         self._services = services
+        self._check = check
         self._flights = Flights()
         self._past = Recall(store, self._flights)
         self.sessions = Sessions(store, lambda: configuration().autonomy)
@@ -233,11 +234,16 @@ class Gate:
         reads = found.entry.tool.spec.permission == "read"
         durable = not (reads and new.idempotent) or approved != Approved()
         if not durable:
+            try:
+                self._check()
+            except StoreUnavailable as error:
+                return uncommitted(found.entry.tool.id, error)
             if (waiting := self._store.post(calls.begin, new)) is not None:
                 await waiting
             return await self._run(found, context, configuration, durable=False)
         flight = self._flights.open(context.call_id)
         try:
+            self._check()
             await self._store.write(calls.begin, new, request.fence)
         except anyio.get_cancelled_exc_class():
             # the intent was committed before the cancellation came through: say that nothing started
@@ -249,11 +255,7 @@ class Gate:
             return await self._lost(found, request, conflict)
         except StoreUnavailable as error:
             self._flights.drop(flight)
-            return Refusal(
-                "TOOL_INTENT_NOT_COMMITTED",
-                f"`{found.entry.tool.id}` did not run, its intent could not be written down: {error.message}",
-                "nothing happened: make the same call again",
-            )
+            return uncommitted(found.entry.tool.id, error)
         if approved.approval_id is not None:
             self.approvals.used(approved.approval_id)
         outcome: Outcome = Refusal("CANCELLED", "the call was cancelled", call_id=context.call_id)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packhost.errors import StoreUnavailable
 from packhost.gate.types import Prompt, Refusal
+from packhost.names import ToolId
 from packhost.store.rows import ApprovalRow
 
 
@@ -62,4 +64,13 @@ def required(row: ApprovalRow, note: str = "") -> Refusal:
         f"a person decides with `packhost approvals approve {row.id}`; then make the identical call again",
         approval_id=row.id,
         data={"expires_at": row.expires_at, "decide": f"packhost approvals approve {row.id}"},
+    )
+
+
+def uncommitted(tool: ToolId, error: StoreUnavailable) -> Refusal:
+    """The call did not start, since nothing could be written of it."""
+    return Refusal(
+        "TOOL_INTENT_NOT_COMMITTED",
+        f"`{tool}` did not run, its intent could not be written down: {error.message}",
+        "nothing happened: make the same call again",
     )

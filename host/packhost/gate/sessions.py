@@ -16,7 +16,7 @@ from packhost.store.rows import SessionRow
 
 
 class Sessions:
-    """Sessions of this workspace; rows are kept in memory, since this host alone writes them."""
+    """Sessions of this workspace; rows are kept in memory until `forget`."""
 
     def __init__(self, store: Store, autonomy: Callable[[], Autonomy]) -> None:
         self._store = store
