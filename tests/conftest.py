@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["postgres_server"]
 MARKERS = {"slow": "take long", "real": "need real parts"}
 LEFT_OUT = pytest.StashKey[dict[str, int]]()
 

@@ -1,4 +1,4 @@
-"""A store on disk and makers of what goes into it."""
+"""A store of each kind and makers of what goes into it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,46 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from postgres_server import STORES
 
 from packhost.names import new_id
+from packhost.store.base import Store
+from packhost.store.opening import open_store
 from packhost.store.rows import DIRECT, NewApproval, NewCall, NewExecution
 from packhost.store.sqlite import SqliteStore
+from packhost.workspace.secrets import Secrets
+
+
+@pytest.fixture(params=STORES)
+def setting(request: pytest.FixtureRequest) -> str:
+    """The `store` setting of a workspace that nothing was written to, of each kind."""
+    return "sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
 
 
 @pytest.fixture
-async def store(anyio_backend: str, tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    opened = SqliteStore(tmp_path / "store.db", "ws")
-    yield opened
-    await opened.close()
+async def reopen(anyio_backend: str, setting: str, tmp_path: Path) -> AsyncIterator[Callable[[], Store]]:
+    """Opens the store under test, as often as wanted where several hosts may share it."""
+    opened: list[Store] = []
+
+    def open_another() -> Store:
+        opened.append(open_store(setting, tmp_path, "ws", Secrets({}, base=tmp_path)))
+        return opened[-1]
+
+    yield open_another
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def store(anyio_backend: str, reopen: Callable[[], Store]) -> Store:
+    """An empty store of each kind, which listens already where others could write to it."""
+    opened = reopen()
+    if not isinstance(opened, SqliteStore):
+        with opened.watch("events") as watch, anyio.fail_after(10):
+            await watch.changed()  # from here on it hears, and what came before may have been anything
+    return opened
 
 
 @pytest.fixture

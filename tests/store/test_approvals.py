@@ -9,15 +9,15 @@ import anyio
 import pytest
 
 from packhost.errors import Conflict, NotFound
+from packhost.store.base import Store
 from packhost.store.ops import approvals, events
 from packhost.store.rows import ApprovalAnswer
-from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., Any]
 
 
-async def test_the_same_question_attaches_to_the_live_record(store: SqliteStore, new_approval: Make) -> None:
+async def test_the_same_question_attaches_to_the_live_record(store: Store, new_approval: Make) -> None:
     first = await store.write(approvals.request, new_approval())
     again = await store.write(approvals.request, new_approval())
     assert again == first
@@ -27,7 +27,7 @@ async def test_the_same_question_attaches_to_the_live_record(store: SqliteStore,
     assert other.id != first.id
 
 
-async def test_a_denied_question_is_asked_afresh(store: SqliteStore, new_approval: Make) -> None:
+async def test_a_denied_question_is_asked_afresh(store: Store, new_approval: Make) -> None:
     first = await store.write(approvals.request, new_approval())
     await store.write(approvals.answer, first.id, ApprovalAnswer("deny", "person", "cli", at=50.0))
     second = await store.write(approvals.request, new_approval())
@@ -38,7 +38,7 @@ async def test_a_denied_question_is_asked_afresh(store: SqliteStore, new_approva
     assert store.read(approvals.denied_since, "c" * 64, 0.0) == []
 
 
-async def test_the_first_answer_wins(store: SqliteStore, new_approval: Make) -> None:
+async def test_the_first_answer_wins(store: Store, new_approval: Make) -> None:
     row = await store.write(approvals.request, new_approval())
     lost: list[Conflict] = []
 
@@ -58,7 +58,7 @@ async def test_the_first_answer_wins(store: SqliteStore, new_approval: Make) -> 
     assert len(lost) == 4
 
 
-async def test_who_decided_and_how_is_kept(store: SqliteStore, new_approval: Make) -> None:
+async def test_who_decided_and_how_is_kept(store: Store, new_approval: Make) -> None:
     row = await store.write(approvals.request, new_approval(names=("a:x", "a:y")))
     given = ApprovalAnswer("deny", "person", "dialog", "not now", at=12.5)
     decided = await store.write(approvals.answer, row.id, given)
@@ -69,7 +69,7 @@ async def test_who_decided_and_how_is_kept(store: SqliteStore, new_approval: Mak
     assert decided.arguments == {"path": "a.txt"}
 
 
-async def test_two_approvers_are_two_people(store: SqliteStore, new_approval: Make) -> None:
+async def test_two_approvers_are_two_people(store: Store, new_approval: Make) -> None:
     row = await store.write(approvals.request, new_approval(approvers_needed=2))
     for _ in range(2):
         row = await store.write(approvals.answer, row.id, ApprovalAnswer("approve", "one", "cli"))
@@ -78,9 +78,7 @@ async def test_two_approvers_are_two_people(store: SqliteStore, new_approval: Ma
     assert (row.status, row.decided_by) == ("approved", "two")
 
 
-async def test_client_assurance_does_not_answer_for_an_operator(
-    store: SqliteStore, new_approval: Make
-) -> None:
+async def test_client_assurance_does_not_answer_for_an_operator(store: Store, new_approval: Make) -> None:
     row = await store.write(approvals.request, new_approval(assurance="operator"))
     row = await store.write(approvals.answer, row.id, ApprovalAnswer("approve", "one", "dialog"))
     assert row.status == "pending"
@@ -88,7 +86,7 @@ async def test_client_assurance_does_not_answer_for_an_operator(
     assert (await store.write(approvals.answer, row.id, given)).status == "approved"
 
 
-async def test_an_expired_question_takes_no_answer(store: SqliteStore, new_approval: Make) -> None:
+async def test_an_expired_question_takes_no_answer(store: Store, new_approval: Make) -> None:
     late = await store.write(approvals.request, new_approval(expires_at=1.0))
     live = await store.write(approvals.request, new_approval(binding="c" * 64))
     with pytest.raises(Conflict) as caught:
@@ -103,7 +101,7 @@ async def test_an_expired_question_takes_no_answer(store: SqliteStore, new_appro
     assert [row.id for row in store.read(approvals.listing)] == sorted([late.id, live.id], reverse=True)
 
 
-async def test_a_withdrawn_question_takes_no_answer(store: SqliteStore, new_approval: Make) -> None:
+async def test_a_withdrawn_question_takes_no_answer(store: Store, new_approval: Make) -> None:
     row = await store.write(approvals.request, new_approval())
     await store.write(approvals.cancel, row.id, "host", "the client left")
     with pytest.raises(Conflict, match="cancelled"):
@@ -112,9 +110,7 @@ async def test_a_withdrawn_question_takes_no_answer(store: SqliteStore, new_appr
         await store.write(approvals.cancel, "apr_none", "host")
 
 
-async def test_whoever_waits_for_an_approval_is_woken_by_its_answer(
-    store: SqliteStore, new_approval: Make
-) -> None:
+async def test_whoever_waits_for_an_approval_is_woken_by_its_answer(store: Store, new_approval: Make) -> None:
     row = await store.write(approvals.request, new_approval())
     with store.watch(f"approval:{row.id}") as one, store.watch("approvals") as every, anyio.fail_after(5):
         await store.write(approvals.answer, row.id, ApprovalAnswer("approve", "person", "cli"))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tampering import tamper
 
 from packhost.errors import Conflict, NotFound
 from packhost.journal import GENESIS, BrokenLink, Record, Verified, canonical, digest, verify
 from packhost.store.audit import UNEXPLAINED, export_lines, verify_chain
+from packhost.store.base import Store
 from packhost.store.ops import calls, events
 from packhost.store.ops.redaction import redact
 from packhost.store.seals import Anchor, ExportSeal, check_export
@@ -21,20 +23,14 @@ pytestmark = pytest.mark.anyio
 Make = Callable[..., Any]
 
 
-async def fill(store: SqliteStore, new_call: Make) -> None:
+async def fill(store: Store, new_call: Make) -> None:
     for number in range(3):
         call = new_call(args_json=canonical({"path": f"{number}.txt", "note": "é\ud800"}))
         await store.write(calls.begin, call)
         await store.write(calls.end, call.id, "ok", None, "1", finish_execution=True)
 
 
-def tamper(store: SqliteStore, sql: str) -> None:
-    other = sqlite3.connect(store.path, isolation_level=None)
-    other.execute(sql)
-    other.close()
-
-
-async def test_an_untouched_chain_is_proved_to_its_head(store: SqliteStore, new_call: Make) -> None:
+async def test_an_untouched_chain_is_proved_to_its_head(store: Store, new_call: Make) -> None:
     assert store.read(verify_chain).head_hash == GENESIS
     await fill(store, new_call)
     report = store.read(verify_chain)
@@ -53,7 +49,7 @@ async def test_an_untouched_chain_is_proved_to_its_head(store: SqliteStore, new_
     ],
 )
 async def test_a_tampered_event_is_named(
-    store: SqliteStore, new_call: Make, sql: str, id: int, reason: str
+    store: Store, new_call: Make, sql: str, id: int, reason: str
 ) -> None:
     await fill(store, new_call)
     tamper(store, sql)
@@ -63,7 +59,7 @@ async def test_a_tampered_event_is_named(
 
 
 async def test_a_redacted_call_leaves_the_chain_whole_and_the_redaction_on_record(
-    store: SqliteStore, new_call: Make
+    store: Store, new_call: Make
 ) -> None:
     await fill(store, new_call)
     assert await store.write(redact, 1, "ann", "a key was in it") == (1, 2)
@@ -76,7 +72,10 @@ async def test_a_redacted_call_leaves_the_chain_whole_and_the_redaction_on_recor
     assert store.read(calls.by_id, first["call_id"]).args_json == '{"redacted":true}'
 
 
-async def test_what_was_redacted_is_gone_from_the_file(store: SqliteStore, new_call: Make) -> None:
+async def test_what_was_redacted_is_gone_from_the_file(
+    anyio_backend: str, tmp_path: Path, new_call: Make
+) -> None:
+    store = SqliteStore(tmp_path / "store.db", "ws")
     await store.write(calls.begin, new_call(args_json=canonical({"key": "canary" * 2000})))
     await store.write(redact, 1, "ann", "a key was in it")
     await store.close()
@@ -84,14 +83,14 @@ async def test_what_was_redacted_is_gone_from_the_file(store: SqliteStore, new_c
 
 
 async def test_a_payload_that_is_gone_without_a_redaction_on_record_is_a_fault(
-    store: SqliteStore, new_call: Make
+    store: Store, new_call: Make
 ) -> None:
     await fill(store, new_call)
     tamper(store, "UPDATE events SET data_json=NULL WHERE id=3")
     assert store.read(verify_chain).broken == BrokenLink(3, UNEXPLAINED)
 
 
-async def test_a_payload_is_redacted_once_and_a_redaction_never(store: SqliteStore, new_call: Make) -> None:
+async def test_a_payload_is_redacted_once_and_a_redaction_never(store: Store, new_call: Make) -> None:
     await fill(store, new_call)
     await store.write(redact, 1, "ann", "why")
     for event in (1, 7):
@@ -102,7 +101,7 @@ async def test_a_payload_is_redacted_once_and_a_redaction_never(store: SqliteSto
 
 
 async def test_a_chain_goes_through_what_was_anchored_and_not_through_anything_else(
-    store: SqliteStore, new_call: Make
+    store: Store, new_call: Make
 ) -> None:
     await fill(store, new_call)
     third = store.read(events.page)[2]
@@ -112,7 +111,7 @@ async def test_a_chain_goes_through_what_was_anchored_and_not_through_anything_e
         assert (report.ok, report.broken, len(report.missed)) == (False, None, 1)
 
 
-async def test_an_anchor_shows_that_the_end_was_cut_off(store: SqliteStore, new_call: Make) -> None:
+async def test_an_anchor_shows_that_the_end_was_cut_off(store: Store, new_call: Make) -> None:
     await fill(store, new_call)
     head = store.read(events.head)
     tamper(store, "DELETE FROM events WHERE id>4")
@@ -133,7 +132,7 @@ async def test_an_anchor_shows_that_the_end_was_cut_off(store: SqliteStore, new_
         (lambda lines: [*lines, "{}"], "line 7 is no event"),
     ],
 )
-async def test_an_export_proves_itself(store: SqliteStore, new_call: Make, change: Any, said: str) -> None:
+async def test_an_export_proves_itself(store: Store, new_call: Make, change: Any, said: str) -> None:
     await fill(store, new_call)
     lines = list(store.read(lambda tx: tuple(export_lines(tx))))
     report = check_export(change(lines), None)
@@ -141,7 +140,7 @@ async def test_an_export_proves_itself(store: SqliteStore, new_call: Make, chang
     assert report.signed is None
 
 
-async def test_a_signature_covers_every_line_and_the_end(store: SqliteStore, new_call: Make) -> None:
+async def test_a_signature_covers_every_line_and_the_end(store: Store, new_call: Make) -> None:
     await fill(store, new_call)
     seal, lines = ExportSeal(b"k" * 32), list(store.read(lambda tx: tuple(export_lines(tx))))
     for line in lines:
@@ -154,7 +153,7 @@ async def test_a_signature_covers_every_line_and_the_end(store: SqliteStore, new
     assert check_export([*signed, lines[0]], b"k" * 32).signed is False
 
 
-async def test_the_exported_lines_prove_themselves(store: SqliteStore, new_call: Make) -> None:
+async def test_the_exported_lines_prove_themselves(store: Store, new_call: Make) -> None:
     await fill(store, new_call)
     with store.snapshot() as view:
         lines = [json.loads(line) for line in export_lines(view)]
@@ -177,7 +176,7 @@ async def test_the_exported_lines_prove_themselves(store: SqliteStore, new_call:
     assert verify(records) == Verified(6, store.read(events.head).hash)
 
 
-async def test_events_are_paged_by_id_and_run(store: SqliteStore, new_call: Make) -> None:
+async def test_events_are_paged_by_id_and_run(store: Store, new_call: Make) -> None:
     await fill(store, new_call)
     assert [event.id for event in store.read(events.page, 2, None, 3)] == [3, 4, 5]
     run = store.read(events.page)[2].execution_id

@@ -11,21 +11,21 @@ import pytest
 
 from packhost.errors import Conflict, NotFound
 from packhost.journal import canonical, digest
+from packhost.store.base import Store
 from packhost.store.ops import approvals, calls, events, executions, grants
 from packhost.store.rows import ApprovalAnswer, NewGrant, RefusedCall
-from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., Any]
 
 
-async def approved(store: SqliteStore, new_approval: Make, **changes: Any) -> str:
+async def approved(store: Store, new_approval: Make, **changes: Any) -> str:
     row = await store.write(approvals.request, new_approval(**changes))
     await store.write(approvals.answer, row.id, ApprovalAnswer("approve", "person", "cli"))
     return row.id
 
 
-async def test_a_direct_call_makes_and_ends_its_run(store: SqliteStore, new_call: Make) -> None:
+async def test_a_direct_call_makes_and_ends_its_run(store: Store, new_call: Make) -> None:
     call = new_call(enforcement="partial")
     assert await store.write(calls.begin, call) == 1
     run = store.read(executions.get, call.execution_id)
@@ -39,7 +39,7 @@ async def test_a_direct_call_makes_and_ends_its_run(store: SqliteStore, new_call
     assert (run.status, run.outcome, run.owner) == ("completed", "ok", None)
 
 
-async def test_a_failed_direct_call_names_its_code_as_the_outcome(store: SqliteStore, new_call: Make) -> None:
+async def test_a_failed_direct_call_names_its_code_as_the_outcome(store: Store, new_call: Make) -> None:
     call = new_call()
     await store.write(calls.begin, call)
     await store.write(calls.end, call.id, "error", "TOOL_TIMEOUT", finish_execution=True)
@@ -47,7 +47,7 @@ async def test_a_failed_direct_call_names_its_code_as_the_outcome(store: SqliteS
     assert (run.status, run.outcome) == ("failed", "TOOL_TIMEOUT")
 
 
-async def test_steps_of_a_run_count_up(store: SqliteStore, new_run: Make, new_call: Make) -> None:
+async def test_steps_of_a_run_count_up(store: Store, new_run: Make, new_call: Make) -> None:
     run = new_run()
     await store.write(executions.create, run)
     await store.write(executions.claim, run.id, "host-1", 15.0, 0)
@@ -58,7 +58,7 @@ async def test_steps_of_a_run_count_up(store: SqliteStore, new_run: Make, new_ca
     assert store.read(executions.get, run.id).status == "running"
 
 
-async def test_a_call_ends_once(store: SqliteStore, new_call: Make) -> None:
+async def test_a_call_ends_once(store: Store, new_call: Make) -> None:
     call = new_call()
     await store.write(calls.begin, call)
     await store.write(calls.end, call.id, "ok")
@@ -69,7 +69,7 @@ async def test_a_call_ends_once(store: SqliteStore, new_call: Make) -> None:
         await store.write(calls.end, "call_none", "ok")
 
 
-async def test_a_late_outcome_replaces_unknown(store: SqliteStore, new_call: Make) -> None:
+async def test_a_late_outcome_replaces_unknown(store: Store, new_call: Make) -> None:
     call = new_call()
     await store.write(calls.begin, call)
     await store.write(executions.interrupt_orphans, "host-2")
@@ -78,9 +78,7 @@ async def test_a_late_outcome_replaces_unknown(store: SqliteStore, new_call: Mak
     assert store.read(executions.get, call.execution_id).status == "completed"
 
 
-async def test_an_approval_is_used_exactly_once(
-    store: SqliteStore, new_call: Make, new_approval: Make
-) -> None:
+async def test_an_approval_is_used_exactly_once(store: Store, new_call: Make, new_approval: Make) -> None:
     id = await approved(store, new_approval)
     made = [new_call(approval_id=id, binding="b" * 64) for _ in range(16)]
     lost: list[Conflict] = []
@@ -113,7 +111,7 @@ async def test_an_approval_is_used_exactly_once(
     ],
 )
 async def test_an_approval_that_does_not_fit_starts_nothing(
-    store: SqliteStore,
+    store: Store,
     new_call: Make,
     new_approval: Make,
     changes: dict[str, Any],
@@ -136,7 +134,7 @@ async def test_an_approval_that_does_not_fit_starts_nothing(
 
 
 async def test_an_approval_is_kept_when_the_call_cannot_be_written(
-    store: SqliteStore, new_call: Make, new_approval: Make
+    store: Store, new_call: Make, new_approval: Make
 ) -> None:
     id = await approved(store, new_approval)
     first = new_call()
@@ -147,7 +145,7 @@ async def test_an_approval_is_kept_when_the_call_cannot_be_written(
     assert store.read(approvals.get, id).consumed_by is None
 
 
-async def test_a_grant_runs_out(store: SqliteStore, new_call: Make) -> None:
+async def test_a_grant_runs_out(store: Store, new_call: Make) -> None:
     grant = NewGrant("gr_1", "workspace:write_file", "1.0.0", "{}", "person", max_uses=2)
     await store.write(grants.add, grant)
     for _ in range(2):
@@ -158,7 +156,7 @@ async def test_a_grant_runs_out(store: SqliteStore, new_call: Make) -> None:
     assert store.read(grants.get, "gr_1").uses == 2
 
 
-async def test_an_idempotency_key_names_the_call_that_used_it(store: SqliteStore, new_call: Make) -> None:
+async def test_an_idempotency_key_names_the_call_that_used_it(store: Store, new_call: Make) -> None:
     first = new_call(idem_key="k")
     await store.write(calls.begin, first)
     with pytest.raises(Conflict) as caught:
@@ -166,7 +164,7 @@ async def test_an_idempotency_key_names_the_call_that_used_it(store: SqliteStore
     assert caught.value.data["call_id"] == first.id
 
 
-async def test_the_intents_event_holds_the_arguments_as_an_object(store: SqliteStore, new_call: Make) -> None:
+async def test_the_intents_event_holds_the_arguments_as_an_object(store: Store, new_call: Make) -> None:
     call = new_call(args_json=canonical({"path": "a.txt", "content": 'say "hi"\ud800'}))
     await store.write(calls.begin, call)
     (event,) = store.read(events.page)
@@ -178,7 +176,7 @@ async def test_the_intents_event_holds_the_arguments_as_an_object(store: SqliteS
     assert (event.execution_id, event.call_id, event.actor) == (call.execution_id, call.id, "me")
 
 
-async def test_the_outcomes_event_binds_the_result(store: SqliteStore, new_call: Make) -> None:
+async def test_the_outcomes_event_binds_the_result(store: Store, new_call: Make) -> None:
     call = new_call(enforcement="advisory")
     await store.write(calls.begin, call)
     await store.write(calls.end, call.id, "ok", None, '{"a":1}')
@@ -189,7 +187,7 @@ async def test_the_outcomes_event_binds_the_result(store: SqliteStore, new_call:
     assert data["enforcement"] == "advisory"
 
 
-async def test_a_refused_call_leaves_an_event_and_no_row(store: SqliteStore) -> None:
+async def test_a_refused_call_leaves_an_event_and_no_row(store: Store) -> None:
     refused = RefusedCall(
         "workspace:write_file",
         "SCOPE_DENIED",

@@ -9,38 +9,43 @@ import anyio
 import pytest
 
 from packhost.errors import Conflict, NotFound
+from packhost.store.base import Store
 from packhost.store.ops import approvals, calls, events, executions
-from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., Any]
 
 
-async def claimed(store: SqliteStore, new_run: Make, **changes: Any) -> str:
+async def claimed(store: Store, new_run: Make, **changes: Any) -> str:
     run = new_run(**changes)
     await store.write(executions.create, run)
     await store.write(executions.claim, run.id, "host-1", 15.0, 0)
     return str(run.id)
 
 
-async def test_a_new_run_is_queued_with_its_request(store: SqliteStore, new_run: Make) -> None:
+async def test_a_new_run_is_queued_with_its_request(store: Store, new_run: Make) -> None:
     run = new_run(agent="coder", parent="run_0", spec_json='{"messages":[]}')
     await store.write(executions.create, run)
     row = store.read(executions.get, run.id)
     assert (row.status, row.epoch, row.owner, row.outcome) == ("queued", 0, None, None)
-    assert (row.workspace, row.agent, row.parent, row.spec_json) == ("ws", "coder", "run_0", run.spec_json)
+    assert (row.workspace, row.agent, row.parent, row.spec_json) == (
+        store.workspace,
+        "coder",
+        "run_0",
+        run.spec_json,
+    )
     assert row.pause_requested is False
     assert row.abort_requested is False
 
 
-async def test_a_runs_id_can_be_used_once(store: SqliteStore, new_run: Make) -> None:
+async def test_a_runs_id_can_be_used_once(store: Store, new_run: Make) -> None:
     run = new_run()
     await store.write(executions.create, run)
     with pytest.raises(Conflict):
         await store.write(executions.create, run)
 
 
-async def test_of_two_claims_one_wins(store: SqliteStore, new_run: Make) -> None:
+async def test_of_two_claims_one_wins(store: Store, new_run: Make) -> None:
     run = new_run()
     await store.write(executions.create, run)
     won: list[str] = []
@@ -62,7 +67,7 @@ async def test_of_two_claims_one_wins(store: SqliteStore, new_run: Make) -> None
     assert len(lost) == 7
 
 
-async def test_a_claim_with_a_stale_epoch_says_what_it_found(store: SqliteStore, new_run: Make) -> None:
+async def test_a_claim_with_a_stale_epoch_says_what_it_found(store: Store, new_run: Make) -> None:
     id = await claimed(store, new_run)
     await store.write(executions.mark_paused, id, "host-1", 1)
     with pytest.raises(Conflict) as caught:
@@ -71,7 +76,7 @@ async def test_a_claim_with_a_stale_epoch_says_what_it_found(store: SqliteStore,
     assert caught.value.data == {"status": "paused", "epoch": 1}
 
 
-async def test_what_does_not_exist_is_not_found(store: SqliteStore) -> None:
+async def test_what_does_not_exist_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.write(executions.claim, "run_none", "host-1", 15.0, 0)
     with pytest.raises(NotFound):
@@ -80,7 +85,7 @@ async def test_what_does_not_exist_is_not_found(store: SqliteStore) -> None:
 
 @pytest.mark.parametrize(("owner", "epoch"), [("host-2", 1), ("host-1", 2)])
 async def test_an_overtaken_holder_can_write_nothing(
-    store: SqliteStore, new_run: Make, new_call: Make, owner: str, epoch: int
+    store: Store, new_run: Make, new_call: Make, owner: str, epoch: int
 ) -> None:
     id = await claimed(store, new_run)
     before = store.read(events.head)
@@ -98,7 +103,7 @@ async def test_an_overtaken_holder_can_write_nothing(
     assert store.read(events.head) == before
 
 
-async def test_a_paused_run_is_resumed_from_its_state(store: SqliteStore, new_run: Make) -> None:
+async def test_a_paused_run_is_resumed_from_its_state(store: Store, new_run: Make) -> None:
     id = await claimed(store, new_run)
     assert await store.write(executions.request_pause, id, "person", "look first") == "running"
     asked = store.read(executions.get, id)
@@ -115,7 +120,7 @@ async def test_a_paused_run_is_resumed_from_its_state(store: SqliteStore, new_ru
     assert running.state_json == '{"turn":2}'
 
 
-async def test_asking_twice_for_a_pause_leaves_one_event(store: SqliteStore, new_run: Make) -> None:
+async def test_asking_twice_for_a_pause_leaves_one_event(store: Store, new_run: Make) -> None:
     id = await claimed(store, new_run)
     await store.write(executions.request_pause, id, "person")
     await store.write(executions.request_pause, id, "another")
@@ -124,7 +129,7 @@ async def test_asking_twice_for_a_pause_leaves_one_event(store: SqliteStore, new
     assert found.count("run.pause_requested") == 1
 
 
-async def test_a_finished_run_keeps_outcome_and_result(store: SqliteStore, new_run: Make) -> None:
+async def test_a_finished_run_keeps_outcome_and_result(store: Store, new_run: Make) -> None:
     id = await claimed(store, new_run)
     await store.write(executions.finish, id, "host-1", 1, "completed", "end_turn", '{"text":"done"}')
     row = store.read(executions.get, id)
@@ -138,7 +143,7 @@ async def test_a_finished_run_keeps_outcome_and_result(store: SqliteStore, new_r
 
 
 async def test_a_run_asked_to_abort_starts_no_further_call(
-    store: SqliteStore, new_run: Make, new_call: Make
+    store: Store, new_run: Make, new_call: Make
 ) -> None:
     id = await claimed(store, new_run)
     assert await store.write(executions.request_abort, id, "person", "enough") == "running"
@@ -149,7 +154,7 @@ async def test_a_run_asked_to_abort_starts_no_further_call(
     assert (row.status, row.reason) == ("aborted", "enough")
 
 
-async def test_a_run_asked_to_abort_ends_rather_than_pauses(store: SqliteStore, new_run: Make) -> None:
+async def test_a_run_asked_to_abort_ends_rather_than_pauses(store: Store, new_run: Make) -> None:
     id = await claimed(store, new_run)
     await store.write(executions.request_abort, id, "person")
     assert await store.write(executions.mark_paused, id, "host-1", 1) == "aborted"
@@ -157,7 +162,7 @@ async def test_a_run_asked_to_abort_ends_rather_than_pauses(store: SqliteStore, 
 
 
 async def test_a_run_asked_to_abort_ends_when_its_host_is_gone(
-    store: SqliteStore, new_run: Make, new_approval: Make
+    store: Store, new_run: Make, new_approval: Make
 ) -> None:
     id = await claimed(store, new_run)
     asked = await store.write(approvals.request, new_approval(run_id=id, execution_id=id))
@@ -171,7 +176,7 @@ async def test_a_run_asked_to_abort_ends_when_its_host_is_gone(
 
 @pytest.mark.parametrize("paused", [True, False])
 async def test_a_run_that_nobody_holds_is_aborted_at_once(
-    store: SqliteStore, new_run: Make, new_approval: Make, paused: bool
+    store: Store, new_run: Make, new_approval: Make, paused: bool
 ) -> None:
     run = new_run()
     await store.write(executions.create, run)
@@ -186,9 +191,7 @@ async def test_a_run_that_nobody_holds_is_aborted_at_once(
         await store.write(executions.claim, run.id, "host-1", 15.0, 1 if paused else 0)
 
 
-async def test_a_new_host_takes_over_what_another_left(
-    store: SqliteStore, new_run: Make, new_call: Make
-) -> None:
+async def test_a_new_host_takes_over_what_another_left(store: Store, new_run: Make, new_call: Make) -> None:
     run = await claimed(store, new_run)
     write, look = new_call(execution_id=run), new_call(execution_id=run, idempotent=True)
     done, direct, direct_look = new_call(execution_id=run), new_call(), new_call(idempotent=True)
@@ -217,13 +220,13 @@ async def test_a_new_host_takes_over_what_another_left(
     assert await store.write(executions.claim, run, "host-2", 15.0, 2) == 3
 
 
-async def test_a_host_leaves_its_own_runs_alone(store: SqliteStore, new_run: Make) -> None:
+async def test_a_host_leaves_its_own_runs_alone(store: Store, new_run: Make) -> None:
     id = await claimed(store, new_run)
     assert await store.write(executions.interrupt_orphans, "host-1") == ()
     assert store.read(executions.get, id).status == "running"
 
 
-async def test_a_lease_is_renewed_only_while_it_holds(store: SqliteStore, new_run: Make) -> None:
+async def test_a_lease_is_renewed_only_while_it_holds(store: Store, new_run: Make) -> None:
     held = await claimed(store, new_run)
     late = new_run()
     await store.write(executions.create, late)
@@ -237,7 +240,7 @@ async def test_a_lease_is_renewed_only_while_it_holds(store: SqliteStore, new_ru
 
 
 async def test_runs_are_listed_newest_first_a_page_at_a_time(
-    store: SqliteStore, new_run: Make, new_call: Make
+    store: Store, new_run: Make, new_call: Make
 ) -> None:
     made = [new_run(id=f"run_{number}") for number in range(5)]
     for run in made:
@@ -253,7 +256,7 @@ async def test_runs_are_listed_newest_first_a_page_at_a_time(
     assert [row.id for row in store.read(executions.listing, kind="call")] == [direct.execution_id]
 
 
-async def test_every_change_of_a_run_is_an_event_with_who_did_it(store: SqliteStore, new_run: Make) -> None:
+async def test_every_change_of_a_run_is_an_event_with_who_did_it(store: Store, new_run: Make) -> None:
     id = await claimed(store, new_run)
     await store.write(executions.set_waiting, id, "host-1", 1, "approval:x")
     await store.write(executions.request_pause, id, "person")

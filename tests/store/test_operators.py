@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from packhost.errors import Conflict
+from packhost.store.base import Store
 from packhost.store.ops import events, operators
-from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_one_operator_follows_another_and_all_of_it_is_on_record(store: SqliteStore) -> None:
+async def test_one_operator_follows_another_and_all_of_it_is_on_record(store: Store) -> None:
     assert store.read(operators.current) is None
     await store.write(operators.succeed, None, "a", "aa", "ann", "")
     await store.write(operators.succeed, "a", "b", "bb", "ann", "signed")
@@ -28,7 +28,7 @@ async def test_one_operator_follows_another_and_all_of_it_is_on_record(store: Sq
 
 
 @pytest.mark.parametrize("present", [None, "b"])
-async def test_only_the_present_operator_is_followed(store: SqliteStore, present: str | None) -> None:
+async def test_only_the_present_operator_is_followed(store: Store, present: str | None) -> None:
     await store.write(operators.succeed, None, "a", "aa", "ann", "")
     with pytest.raises(Conflict):
         await store.write(operators.succeed, present, "c", "cc", "mallory", "")

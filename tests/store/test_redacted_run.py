@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from packhost.errors import Conflict, InvalidInput
 from packhost.journal import canonical
 from packhost.store.audit import verify_chain
+from packhost.store.base import Store
 from packhost.store.ops import calls, events, executions, sessions
 from packhost.store.ops.redaction import redact
 from packhost.store.ops.traces import cleaned
-from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., Any]
 SECRET = 'canary "quoted"\nand cut'
 
 
-async def held_everywhere(store: SqliteStore, new_run: Make, new_call: Make, *, end: bool = True) -> Any:
+async def held_everywhere(store: Store, new_run: Make, new_call: Make, *, end: bool = True) -> Any:
     """A run that holds a text in every place; its id."""
     run = new_run(spec_json=canonical({"messages": [SECRET], "limits": {"max_turns": 3}}))
     await store.write(sessions.open, "s", "me", "code", "guarded")
@@ -48,17 +48,17 @@ async def held_everywhere(store: SqliteStore, new_run: Make, new_call: Make, *, 
     return run.id
 
 
-def everything(store: SqliteStore) -> str:
+def everything(store: Store) -> str:
     tables = ("executions", "calls", "approvals", "events", "session_messages")
     return repr([store.read(lambda tx, t=t: tx.execute(f"SELECT * FROM {t}").fetchall()) for t in tables])
 
 
-def started(store: SqliteStore) -> int:
+def started(store: Store) -> int:
     return next(one.id for one in store.read(events.page) if one.type == "call.started")
 
 
 async def test_a_text_goes_from_the_whole_run_and_the_rest_stays(
-    store: SqliteStore, new_run: Make, new_call: Make
+    store: Store, new_run: Make, new_call: Make
 ) -> None:
     run = await held_everywhere(store, new_run, new_call)
     assert everything(store).count("canary") > 6
@@ -71,9 +71,7 @@ async def test_a_text_goes_from_the_whole_run_and_the_rest_stays(
     assert store.read(sessions.history, "s")[0].message == {"role": "user"}
 
 
-async def test_what_was_taken_out_of_a_run_is_on_record(
-    store: SqliteStore, new_run: Make, new_call: Make
-) -> None:
+async def test_what_was_taken_out_of_a_run_is_on_record(store: Store, new_run: Make, new_call: Make) -> None:
     run = await held_everywhere(store, new_run, new_call)
     await store.write(redact, started(store), "ann", "a key was in it", run=True)
     assert store.read(verify_chain).ok
@@ -84,7 +82,7 @@ async def test_what_was_taken_out_of_a_run_is_on_record(
 
 
 async def test_without_being_asked_for_the_run_stays_as_it_was(
-    store: SqliteStore, new_run: Make, new_call: Make
+    store: Store, new_run: Make, new_call: Make
 ) -> None:
     run = await held_everywhere(store, new_run, new_call)
     await store.write(redact, started(store), "ann", "a key was in it")
@@ -92,7 +90,7 @@ async def test_without_being_asked_for_the_run_stays_as_it_was(
 
 
 async def test_a_part_of_a_text_is_found_when_it_is_named(
-    store: SqliteStore, new_run: Make, new_call: Make
+    store: Store, new_run: Make, new_call: Make
 ) -> None:
     await held_everywhere(store, new_run, new_call)
     await store.write(
@@ -102,16 +100,14 @@ async def test_a_part_of_a_text_is_found_when_it_is_named(
     assert "canary" not in everything(store)
 
 
-async def test_a_running_run_is_not_redacted(store: SqliteStore, new_run: Make, new_call: Make) -> None:
+async def test_a_running_run_is_not_redacted(store: Store, new_run: Make, new_call: Make) -> None:
     await held_everywhere(store, new_run, new_call, end=False)
     with pytest.raises(Conflict, match="is running"):
         await store.write(redact, started(store), "ann", "why", run=True)
     assert store.read(verify_chain).redacted == 0
 
 
-async def test_a_text_too_short_to_look_for_is_refused(
-    store: SqliteStore, new_run: Make, new_call: Make
-) -> None:
+async def test_a_text_too_short_to_look_for_is_refused(store: Store, new_run: Make, new_call: Make) -> None:
     call = new_call(args_json='{"a":"x"}')
     await store.write(calls.begin, call)
     await store.write(calls.end, call.id, "ok", None, "1", finish_execution=True)

@@ -7,14 +7,14 @@ import time
 import pytest
 
 from packhost.errors import Conflict, NotFound
+from packhost.store.base import Store
 from packhost.store.ops import events, grants, sessions
 from packhost.store.rows import NewGrant
-from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_session_exists_from_its_first_mention(store: SqliteStore) -> None:
+async def test_a_session_exists_from_its_first_mention(store: Store) -> None:
     first = await store.write(sessions.open, "s", "me", "code", "guarded")
     again = await store.write(sessions.open, "s", "me", "code", "autonomous")
     assert again == first
@@ -23,13 +23,13 @@ async def test_a_session_exists_from_its_first_mention(store: SqliteStore) -> No
 
 
 @pytest.mark.parametrize(("principal", "client"), [("me", "other"), ("you", "code")])
-async def test_a_session_is_hidden_from_others(store: SqliteStore, principal: str, client: str) -> None:
+async def test_a_session_is_hidden_from_others(store: Store, principal: str, client: str) -> None:
     await store.write(sessions.open, "s", "me", "code", "guarded")
     with pytest.raises(NotFound):
         await store.write(sessions.open, "s", principal, client, "guarded")
 
 
-async def test_a_raise_falls_back_when_its_time_is_up(store: SqliteStore) -> None:
+async def test_a_raise_falls_back_when_its_time_is_up(store: Store) -> None:
     await store.write(sessions.open, "s", "me", "code", "supervised")
     end = time.time() + 60
     await store.write(sessions.set_level, "s", "guarded", end, "person", "for a while")
@@ -39,7 +39,7 @@ async def test_a_raise_falls_back_when_its_time_is_up(store: SqliteStore) -> Non
     assert (lasting.level_at(end + 1), lasting.level_before) == ("guarded", None)
 
 
-async def test_lowering_reaches_sessions_opened_from_it_at_any_depth(store: SqliteStore) -> None:
+async def test_lowering_reaches_sessions_opened_from_it_at_any_depth(store: Store) -> None:
     end = time.time() + 60
     await store.write(sessions.open, "top", "me", "code", "autonomous")
     await store.write(sessions.open, "child", "me", "code", "autonomous", "top")
@@ -60,13 +60,13 @@ async def test_lowering_reaches_sessions_opened_from_it_at_any_depth(store: Sqli
     }
 
 
-async def test_sessions_opened_from_each_other_do_not_hang_the_lowering(store: SqliteStore) -> None:
+async def test_sessions_opened_from_each_other_do_not_hang_the_lowering(store: Store) -> None:
     await store.write(sessions.open, "a", "me", "code", "guarded", "b")
     await store.write(sessions.open, "b", "me", "code", "guarded", "a")
     assert await store.write(sessions.lower_children, "a", "observe", "person") == ("b",)
 
 
-async def test_history_only_grows_and_keeps_its_order(store: SqliteStore) -> None:
+async def test_history_only_grows_and_keeps_its_order(store: Store) -> None:
     await store.write(sessions.open, "s", "me", "code", "guarded")
     assert await store.write(sessions.append_messages, "s", None, ['"one"', '"two"']) == 2
     assert await store.write(sessions.append_messages, "s", "run_1", ['"three"']) == 3
@@ -84,7 +84,7 @@ def grant(id: str, **changes: object) -> NewGrant:
     return NewGrant(id, **{**known, **changes})
 
 
-async def test_only_live_grants_are_found_for_a_tool(store: SqliteStore) -> None:
+async def test_only_live_grants_are_found_for_a_tool(store: Store) -> None:
     for made in (
         grant("gr_1"),
         grant("gr_2", expires_at=time.time() - 1),
@@ -107,7 +107,7 @@ async def test_only_live_grants_are_found_for_a_tool(store: SqliteStore) -> None
         await store.write(grants.add, grant("gr_1"))
 
 
-async def test_a_raise_that_is_over_is_written_down_with_what_was_opened_under_it(store: SqliteStore) -> None:
+async def test_a_raise_that_is_over_is_written_down_with_what_was_opened_under_it(store: Store) -> None:
     await store.write(sessions.open, "top", "me", "code", "observe")
     await store.write(sessions.set_level, "top", "guarded", time.time() - 1, "person")
     await store.write(sessions.open, "child", "me", "code", "guarded", "top")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,13 @@ NEXT = Migration(MIGRATIONS[-1].version + 1, "colours", ("ALTER TABLE sessions A
 BROKEN = Migration(
     MIGRATIONS[-1].version + 1, "broken", ("CREATE TABLE fine(id TEXT)", "CREATE TABLE broken(")
 )
+
+
+@pytest.fixture
+async def store(anyio_backend: str, tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    opened = SqliteStore(tmp_path / "store.db", "ws")
+    yield opened
+    await opened.close()
 
 
 def note(tx: Tx, text: str) -> int:

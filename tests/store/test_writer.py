@@ -14,7 +14,7 @@ import pytest
 
 from packhost.errors import Conflict, StoreUnavailable
 from packhost.store.audit import verify_chain
-from packhost.store.base import Reading, Tx
+from packhost.store.base import Reading, Store, Tx
 from packhost.store.ops import calls, events, executions, sessions
 from packhost.store.sqlite import SqliteStore
 
@@ -35,7 +35,7 @@ def poison(tx: Tx, error: BaseException) -> None:
     raise error
 
 
-async def test_a_write_can_be_read_when_it_returns(store: SqliteStore) -> None:
+async def test_a_write_can_be_read_when_it_returns(store: Store) -> None:
     assert await store.write(note, "a") == 1
     assert store.read(notes) == ['{"text":"a"}']
 
@@ -43,7 +43,7 @@ async def test_a_write_can_be_read_when_it_returns(store: SqliteStore) -> None:
 @pytest.mark.parametrize(
     "error", [ValueError("bug"), Conflict("late"), StopIteration(), asyncio.CancelledError(), SystemExit(3)]
 )
-async def test_a_poisonous_op_fails_alone(store: SqliteStore, error: BaseException) -> None:
+async def test_a_poisonous_op_fails_alone(store: Store, error: BaseException) -> None:
     gate = threading.Event()
     outcomes: dict[str, object] = {}
 
@@ -70,7 +70,7 @@ async def test_a_poisonous_op_fails_alone(store: SqliteStore, error: BaseExcepti
     assert store.read(notes) == [f'{{"text":"{name}"}}' for name in "abcd"]
 
 
-async def test_an_op_that_breaks_a_constraint_conflicts(store: SqliteStore, new_call: Make) -> None:
+async def test_an_op_that_breaks_a_constraint_conflicts(store: Store, new_call: Make) -> None:
     first = new_call()
     await store.write(calls.begin, first)
     with pytest.raises(Conflict, match="collides"):
@@ -84,7 +84,7 @@ async def test_an_op_that_breaks_a_constraint_conflicts(store: SqliteStore, new_
     assert await store.write(note, "alive") == 2
 
 
-async def test_a_cancelled_writer_leaves_after_its_op(store: SqliteStore) -> None:
+async def test_a_cancelled_writer_leaves_after_its_op(store: Store) -> None:
     gate, started = threading.Event(), threading.Event()
     after: list[str] = []
 
@@ -110,7 +110,7 @@ async def test_a_cancelled_writer_leaves_after_its_op(store: SqliteStore) -> Non
     assert store.read(notes) == ['{"text":"done"}']
 
 
-async def test_a_cancelled_scope_is_left_after_the_op(store: SqliteStore) -> None:
+async def test_a_cancelled_scope_is_left_after_the_op(store: Store) -> None:
     gate = threading.Event()
     after: list[str] = []
     waiting: list[asyncio.Task[None] | None] = []
@@ -142,14 +142,14 @@ async def test_a_cancelled_scope_is_left_after_the_op(store: SqliteStore) -> Non
     assert store.read(notes) == ['{"text":"done"}']
 
 
-async def test_posted_ops_keep_their_place_before_a_later_write(store: SqliteStore) -> None:
+async def test_posted_ops_keep_their_place_before_a_later_write(store: Store) -> None:
     for text in ("a", "b"):
         assert store.post(note, text) is None
     assert await store.write(note, "c") == 3
     assert store.read(notes) == [f'{{"text":"{text}"}}' for text in "abc"]
 
 
-async def test_a_posted_op_is_committed_without_a_further_write(store: SqliteStore) -> None:
+async def test_a_posted_op_is_committed_without_a_further_write(store: Store) -> None:
     with store.watch("events") as watch, anyio.fail_after(5):
         store.post(note, "a")
         await watch.changed()
@@ -157,7 +157,7 @@ async def test_a_posted_op_is_committed_without_a_further_write(store: SqliteSto
 
 
 async def test_a_posted_op_that_fails_is_logged_and_harms_no_other(
-    store: SqliteStore, caplog: pytest.LogCaptureFixture
+    store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "packhost"):
         store.post(poison, ValueError("bug"))
@@ -199,7 +199,7 @@ async def test_closing_commits_what_was_posted(anyio_backend: str, tmp_path: Pat
     await again.close()
 
 
-async def test_a_watch_sees_its_topic_alone(store: SqliteStore, new_run: Make) -> None:
+async def test_a_watch_sees_its_topic_alone(store: Store, new_run: Make) -> None:
     run, other = new_run(), new_run()
     with store.watch(f"run:{run.id}") as watch:
         await store.write(executions.create, other)
@@ -212,7 +212,7 @@ async def test_a_watch_sees_its_topic_alone(store: SqliteStore, new_run: Make) -
             await watch.changed()
 
 
-async def test_an_op_that_was_rolled_back_wakes_nobody(store: SqliteStore) -> None:
+async def test_an_op_that_was_rolled_back_wakes_nobody(store: Store) -> None:
     with store.watch("events") as watch:
         with pytest.raises(ValueError, match="bug"):
             await store.write(poison, ValueError("bug"))
@@ -222,13 +222,13 @@ async def test_an_op_that_was_rolled_back_wakes_nobody(store: SqliteStore) -> No
         assert scope.cancelled_caught
 
 
-async def test_a_reader_cannot_write(store: SqliteStore) -> None:
+async def test_a_reader_cannot_write(store: Store) -> None:
     with pytest.raises(StoreUnavailable):
         store.read(lambda tx: tx.execute("DELETE FROM events"))
     assert store.read(events.head).id == 0
 
 
-async def test_a_snapshot_cannot_write(store: SqliteStore) -> None:
+async def test_a_snapshot_cannot_write(store: Store) -> None:
     def erase() -> None:
         with store.snapshot() as view:
             view.execute("DELETE FROM events")
@@ -237,7 +237,7 @@ async def test_a_snapshot_cannot_write(store: SqliteStore) -> None:
         erase()
 
 
-async def test_a_snapshot_lets_its_users_own_error_through(store: SqliteStore) -> None:
+async def test_a_snapshot_lets_its_users_own_error_through(store: Store) -> None:
     def leave() -> None:
         with store.snapshot():
             raise BrokenPipeError
@@ -246,7 +246,7 @@ async def test_a_snapshot_lets_its_users_own_error_through(store: SqliteStore) -
         leave()
 
 
-async def test_a_snapshot_stays_as_it_was(store: SqliteStore) -> None:
+async def test_a_snapshot_stays_as_it_was(store: Store) -> None:
     await store.write(note, "a")
     with store.snapshot() as view:
         assert events.head(view).id == 1
@@ -255,7 +255,7 @@ async def test_a_snapshot_stays_as_it_was(store: SqliteStore) -> None:
     assert store.read(events.head).id == 2
 
 
-async def test_many_callers_leave_one_chain_without_gaps(store: SqliteStore, new_call: Make) -> None:
+async def test_many_callers_leave_one_chain_without_gaps(store: Store, new_call: Make) -> None:
     async def caller() -> None:
         for _ in range(10):
             call = new_call()

@@ -141,12 +141,12 @@ def create() -> Path:
         file.write(SETTINGS.format(folder=folder, port=port))
     (folder / "access").write_text(f"{port} {password}")
     _control(folder, "start")
-    subprocess.Popen(
+    os.posix_spawn(
+        sys.executable,
         [sys.executable, __file__, str(folder)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)],
+        setsid=True,
     )
     return folder
 

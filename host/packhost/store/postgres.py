@@ -103,7 +103,7 @@ class PostgresStore:
                 connection = self._reader.get()
                 try:
                     return self._look(connection, op, args, kwargs)
-                except (psycopg.Error, OSError, UnicodeEncodeError) as error:
+                except (psycopg.Error, UnicodeEncodeError) as error:
                     if is_lost(error):
                         self._reader.lose(connection, error)
                         if attempt == 1:
@@ -127,12 +127,14 @@ class PostgresStore:
         """A view for long reads, on a connection of its own."""
         with self._explained():
             connection = connect(self.address, "long read")
-            view = _Snapshot(self.workspace, self._clock, self._statements)
-            try:
-                view.begin(connection)
-                yield view
-            finally:
-                connection.close()
+        view = _Snapshot(self.workspace, self._clock, self._statements)
+        try:
+            view.begin(connection)
+            yield view
+        except psycopg.Error as error:
+            raise explain(error, self.address) or error from error
+        finally:
+            view.close(connection)
 
     def watch(self, topic: str) -> TopicWatch:
         """Wait for commits that touched `topic`, on this host or another."""
@@ -201,14 +203,22 @@ def _version(connection: Bounded) -> str:
 class _Snapshot(PostgresReading):
     """A long read: rows are taken from the database as they are wanted."""
 
-    _count = 0
+    def __init__(self, workspace: str, clock: Clock, statements: Statements) -> None:
+        super().__init__(workspace, clock, statements)
+        self._cursors: list[psycopg.ServerCursor[tuple[Any, ...]]] = []
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Rows:
         """Run one query with `?` placeholders; its rows may be read until the snapshot ends."""
-        self._count += 1
-        cursor = self.cursor.connection.cursor(f"rows_{self._count}")
+        cursor = self.cursor.connection.cursor(f"rows_{len(self._cursors)}")
+        self._cursors.append(cursor)
         cursor.itersize = _FETCH
         return cursor.execute(self._statements[sql][0], params)
+
+    def close(self, connection: Bounded) -> None:
+        """End it, and every look in it that was left early."""
+        connection.close()
+        for cursor in self._cursors:
+            cursor.close()
 
 
 def _facts(tx: Reading, schema: str) -> tuple[int, int, int]:

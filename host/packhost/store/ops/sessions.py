@@ -14,6 +14,7 @@ from packhost.rules.autonomy import Level, lowest
 from packhost.store.base import Reading, Tx
 from packhost.store.rows import MessageRow, SessionRow
 
+_ALL = 1 << 62
 _COLUMNS = ", ".join(field.name for field in fields(SessionRow))
 
 
@@ -118,7 +119,7 @@ def history(tx: Reading, session_id: str, after: int = 0, limit: int = -1) -> tu
     rows = tx.execute(
         "SELECT session_id, seq, run_id, message_json FROM session_messages WHERE session_id=? AND seq>?"
         " ORDER BY seq LIMIT ?",
-        (session_id, after, limit),
+        (session_id, after, limit if limit >= 0 else _ALL),
     )
     return tuple(MessageRow(*row) for row in rows)
 
