@@ -144,7 +144,7 @@ class Bench:
             registry = Registry(tools=self.tools, by_wire={}, packs={}, problems=(), approvals=self.named)
             bounds = (Layer("workspace bound", tuple(parse_scope(line) for line in self.bound)),)
             self._generation = Configuration(
-                catalog=build_catalog(registry, {"test": self.kind}, bounds, 1),
+                catalog=build_catalog(registry, {"test": self.kind}, bounds, 1, self.variables),
                 policies=(Policy(tuple(self.rules)),),
                 limits=self.limits,
                 autonomy=self.autonomy,

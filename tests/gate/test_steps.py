@@ -75,10 +75,10 @@ async def test_hidden_parameters_are_filled_by_the_host_and_redacted_in_the_reco
     assert "[REDACTED]" in shown
 
 
-async def test_a_hidden_parameter_cannot_be_given_by_the_caller(bench):
+async def test_what_a_caller_sends_for_a_hidden_parameter_is_replaced(bench):
     bench.variables = {"tenant": "acme"}
     bench.tool("who", hidden_parameters=("tenant",))
-    assert refusal(await bench.call("who", {"tenant": "evil"})).code == "INVALID_INPUT"
+    assert (await bench.call("who", {"tenant": "evil"})).value == {"echo": {"tenant": "acme"}}
 
 
 async def test_a_tool_that_the_bound_does_not_cover_is_neither_listed_nor_run(bench):

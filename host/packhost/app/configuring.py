@@ -13,8 +13,10 @@ import packhost
 from packhost.errors import ConfigInvalid
 from packhost.gate.catalog import build_catalog
 from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
+from packhost.gate.hidden import TENANT
 from packhost.kinds.base import Kind, Tool
 from packhost.kinds.code import CodeKind
+from packhost.kinds.http import HttpKind
 from packhost.kinds.python import PythonKind
 from packhost.packs.discover import EntryPoints, find_packs
 from packhost.packs.plugins import Provided, load_plugins
@@ -37,14 +39,15 @@ def configure(
     )
     workspace.secrets.add_sources(provided.secret_sources)
     approvals, autonomy, limits = workspace.approvals, workspace.autonomy, workspace.limits
+    variables = {TENANT: {"id": workspace.root.hash}, **workspace.variables}
     configuration = Configuration(
-        catalog=build_catalog(registry, provided.kinds, workspace.bounds(), workspace.generation),
+        catalog=build_catalog(registry, provided.kinds, workspace.bounds(), workspace.generation, variables),
         policies=workspace.policies(),
         limits=Limits(limits.max_argument_bytes, limits.max_result_bytes),
         autonomy=Autonomy(autonomy.default, autonomy.maximum),
         terms=Terms(approvals.timeout, approvals.unattended, approvals.always_allow),
         require=workspace.require,
-        variables=workspace.variables,
+        variables=variables,
         sections={pack.id: workspace.config(pack.config_key) for pack in registry.packs.values()},
         resolve_secret=workspace.secrets.resolve,
         redact=workspace.secrets.redact,
@@ -121,7 +124,7 @@ def present(start: Path | None) -> Iterator[Supposition]:
 def _supposition(root: Root, workspace: Workspace, installed: EntryPoints) -> Supposition:
     code = CodeKind()
     try:
-        configuration, _ = configure(workspace, installed, [_Asked(), code])
+        configuration, _ = configure(workspace, installed, [_Asked(), code, HttpKind()])
     finally:
         code.let_go()
     return Supposition(root, workspace, replace(configuration, require="advisory"))

@@ -7,7 +7,6 @@ import hmac
 import logging
 import os
 import pwd
-import secrets
 import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from packhost.app.configuring import configure
+from packhost.app.sharing import host_key, membership_of
 from packhost.clients.launch import installed_command
 from packhost.control.base import Parts
 from packhost.control.consent import status_json
@@ -27,10 +27,13 @@ from packhost.errors import PackhostError, StoreUnavailable
 from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
 from packhost.gate.gate import Gate
+from packhost.gate.hidden import TENANT
 from packhost.gate.operators import Operators
 from packhost.kinds.base import Kind
 from packhost.kinds.code import CodeKind
 from packhost.kinds.context import ApprovalService, RunDriver, RunService, SessionService
+from packhost.kinds.http import HttpKind
+from packhost.kinds.identity import Identity
 from packhost.kinds.python import PythonKind
 from packhost.kinds.record import TraceWriter
 from packhost.names import new_id
@@ -38,7 +41,7 @@ from packhost.packs.discover import EntryPoints
 from packhost.server.host import Consent, HostStatus
 from packhost.store.base import Store
 from packhost.store.opening import open_store
-from packhost.store.ops import approvals, executions
+from packhost.store.ops import approvals
 from packhost.transports.holder import Peer, Wire
 from packhost.workspace.operator import OperatorFile
 from packhost.workspace.redaction import redacted_logging
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     from packhost.server.mcp import GovernedServer
 
 log = logging.getLogger("packhost")
-KEY_NAME = "host.key"
 LOOK_EVERY = 1.0
 """Seconds between two looks at `packhost.yaml` while no call comes, so that clients hear of an edit."""
 
@@ -67,22 +69,6 @@ def workspace_root(start: Path | None) -> Root:
     return Root(find_root(start or Path.cwd()))
 
 
-def _key(state: Path) -> bytes:
-    """The host's own key, made at first use; it outlives the process so that questions do."""
-    path = state / KEY_NAME
-    with suppress(FileNotFoundError):
-        key = path.read_bytes()
-        if len(key) >= 32:
-            return key
-    key = secrets.token_bytes(32)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(descriptor)
-    return key
-
-
 class Services:
     """What shipped packs may ask of the host."""
 
@@ -95,7 +81,7 @@ class Services:
 class Host:
     """A running host: everything wired, for the servers and for control. Made by `open_host`."""
 
-    def __init__(self, root: Root, tasks: TaskGroup) -> None:
+    def __init__(self, root: Root, tasks: TaskGroup, lease: float | None = None) -> None:
         self.root = root
         self.tasks = tasks
         self.version = version("packhost")
@@ -105,12 +91,15 @@ class Host:
         self.workspace = Workspace(root, installed=self._installed)
         workspace = self.workspace
         self.store: Store = open_store(workspace.store, root.state, root.hash, workspace.secrets)
-        key = _key(root.state)
+        key = host_key(root.state, os.environ)
         self.state_keys: Sequence[bytes] = (hmac.new(key, b"request state", hashlib.sha256).digest(),)
         self.cursor_key = hmac.new(key, b"api cursors", hashlib.sha256).digest()
         self._owner = new_id("host")
+        self.membership = membership_of(self._owner, self.store, workspace, key, self.version, lease)
         self._python = PythonKind(root.path)
-        self._kinds: tuple[Kind, ...] = (self._python, CodeKind())
+        self.identity = Identity(root.state, f"urn:packhost:{root.hash}")
+        http = HttpKind(tenant=self._tenant, identity=self.identity)
+        self._kinds: tuple[Kind, ...] = (self._python, CodeKind(), http)
         self._ready_for = -1
         self._drivers: dict[str, RunDriver] = {}
         self._writers: dict[str, TraceWriter] = {}
@@ -123,6 +112,7 @@ class Host:
             configuration=self.configuration,
             services=lambda: self.services,
             operators=Operators(self.store, OperatorFile(root.state)),
+            check=self.membership.check,
         )
         self.runs = Runs(
             self.store,
@@ -131,6 +121,7 @@ class Host:
             drivers=self._drivers,
             tasks=tasks,
             configuration=self.configuration,
+            membership=self.membership,
         )
         self.services = Services(self.runs, self.gate.sessions, self.gate.approvals)
         self.parts = Parts(
@@ -145,6 +136,10 @@ class Host:
         )
         self.control = LocalControl(self.parts)
         self._server: GovernedServer | None = None
+
+    def _tenant(self) -> str:
+        """Whom this workspace stands for."""
+        return str(self._configuration.variables[TENANT]["id"])
 
     def _configure(self) -> Configuration:
         """One generation of the configuration, from the workspace as it stands."""
@@ -171,9 +166,9 @@ class Host:
 
     async def start(self) -> None:
         """Take over after a former host: what it left running is interrupted and can be resumed."""
-        await self.store.write(executions.interrupt_orphans, self._owner)
-        self.tasks.start_soon(self._look)
         await self.runs.start_up()
+        self.tasks.start_soon(self._look)
+        self.tasks.start_soon(self._follow_sessions)
 
     def _get_ready(self, configuration: Configuration) -> None:
         """Prove what can be enforced before somebody asks, once a client's first questions are answered."""
@@ -194,10 +189,35 @@ class Host:
             with suppress(StoreUnavailable):
                 await self.gate.sessions.fall_back()
 
+    async def _follow_sessions(self) -> None:
+        """Another host may have changed a session's autonomy: what is known here of sessions is dropped."""
+        if self.membership.shared:
+            with self.store.watch("sessions") as watch:
+                while True:
+                    await watch.changed()
+                    self.gate.sessions.forget()
+
+    def go_on(self) -> None:
+        """For a host that serves: start what is due, and take up what another had to let go."""
+        self.tasks.start_soon(self.runs.wake_due)
+        self.tasks.start_soon(self.runs.take_up)
+
+    async def drain(self, within: float) -> None:
+        """Take no further call, let those under way end and runs go, `within` seconds."""
+        if self._server is not None:
+            self._server.admission.close()
+        with anyio.move_on_after(within):
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.runs.hand_over, within)
+                if self._server is not None:
+                    await self._server.admission.empty()
+
     async def stop(self) -> None:
-        """End what still runs, then commit what is queued."""
+        """End what still runs, hand it over, then commit what is queued."""
         with anyio.CancelScope(shield=True):
             await self.runs.shut_down()
+            with suppress(StoreUnavailable):
+                await self.membership.leave()
             for kind in self._kinds:
                 await kind.close()
             await self.store.close()
@@ -290,10 +310,13 @@ class Host:
 
 
 @asynccontextmanager
-async def open_host(root: Root) -> AsyncIterator[Host]:
-    """A running host for a workspace whose lock the caller holds."""
+async def open_host(root: Root, lease: float | None = None) -> AsyncIterator[Host]:
+    """A running host for a workspace whose lock the caller holds, or whose store several may share.
+
+    `lease` in seconds is for how long it may be out of touch before others take over what it runs.
+    """
     async with anyio.create_task_group() as tasks:
-        host = Host(root, tasks)
+        host = Host(root, tasks, lease)
         try:
             with redacted_logging(host.workspace.secrets.redactor):
                 await host.start()

@@ -6,11 +6,12 @@ Built once for each generation of the configuration, so that a call compiles and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jsonschema_rs
 
+from packhost.gate.hidden import filled_by
 from packhost.gate.types import Withheld
 from packhost.kinds.base import Kind, Tool
 from packhost.names import nearest, parse_tool
@@ -35,6 +36,11 @@ class Entry:
     output_validator: Any | None
     required: tuple[NamedApproval, ...]
     hidden: frozenset[str]
+    """The parameters that the host fills."""
+
+    def hiding(self, more: frozenset[str]) -> Entry:
+        """The entry with further parameters filled."""
+        return self if more <= self.hidden else replace(self, hidden=self.hidden | more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,20 @@ def build_catalog(
     kinds: Mapping[str, Kind],
     bounds: Sequence[Layer],
     generation: int,
+    variables: Mapping[str, Any] | None = None,
 ) -> Catalog:
-    """Join each tool with its kind, validators and layers."""
+    """Join each tool with its kind, validators and layers.
+
+    `variables` are those that fill hidden parameters; without them all of a tool's are taken for filled.
+    """
     entries: dict[str, Entry] = {}
     for name, tool in registry.tools.items():
         kind = kinds.get(tool.spec.kind)
-        if kind is not None:
-            entries[name] = _entry(tool, kind, registry, bounds)
+        if kind is None:
+            continue
+        if variables is not None and tool.spec.hidden_parameters:
+            tool = replace(tool, filled=filled_by(tool.spec.hidden_parameters, variables))
+        entries[name] = _entry(tool, kind, registry, bounds)
     return Catalog(generation, entries, {entry.tool.id.wire: entry for entry in entries.values()})
 
 
@@ -104,5 +117,5 @@ def _entry(tool: Tool, kind: Kind, registry: Registry, bounds: Sequence[Layer]) 
             jsonschema_rs.Draft202012Validator(dict(spec.output_schema)) if spec.output_schema else None
         ),
         required=tuple(registry.approvals[name] for name in spec.required_approvals),
-        hidden=frozenset(spec.hidden_parameters),
+        hidden=tool.hidden,
     )

@@ -14,6 +14,7 @@ from packhost.errors import PackhostError, ScopeDenied
 from packhost.gate.catalog import Catalog, Entry
 from packhost.gate.configuration import Configuration
 from packhost.gate.display import as_text, display_arguments, whole_characters
+from packhost.gate.hidden import fill, filled_by
 from packhost.gate.nearest import nearest_path
 from packhost.gate.types import Caller, CallRequest, Refusal
 from packhost.rules.autonomy import Level
@@ -66,7 +67,9 @@ def evaluate(
     entry = configuration.catalog.find(request.tool)
     if entry is None:
         return Stopped("resolve", _unknown(request.tool, configuration.catalog))
-    admitted = admit(entry, request.arguments, configuration)
+    if entry.tool.spec.hidden_parameters and request.caller.variables:
+        entry = entry.hiding(filled_by(entry.tool.spec.hidden_parameters, request.caller.variables))
+    admitted = admit(entry, request.arguments, configuration, request.caller)
     if isinstance(admitted, Refusal):
         return Stopped("admit", admitted, entry)
     arguments, text = admitted
@@ -90,20 +93,14 @@ def evaluate(
 
 
 def admit(
-    entry: Entry, given: Mapping[str, Any], configuration: Configuration
+    entry: Entry, given: Mapping[str, Any], configuration: Configuration, caller: Caller
 ) -> tuple[dict[str, Any], str] | Refusal:
     """Fill hidden parameters, check the whole schema, cap the size; the arguments and their JSON."""
     arguments, limit = dict(given), configuration.limits.max_argument_bytes
-    for name in entry.hidden:
-        if name in arguments:
-            return Refusal(
-                "INVALID_INPUT",
-                f"`{name}` is filled by the host and cannot be given",
-                "leave it out",
-                data={"path": f"/{name}"},
-            )
-        if name in configuration.variables:
-            arguments[name] = configuration.variables[name]
+    if entry.hidden:
+        unset = fill(entry.hidden, arguments, configuration.variables, caller.principal, caller.variables)
+        if unset is not None:
+            return unset
     try:
         text = as_text(arguments)
         whole = whole_characters(arguments, text)

@@ -17,6 +17,7 @@ from packhost.errors import InvalidInput, NotFound, PackhostError
 from packhost.gate.catalog import Entry
 from packhost.gate.configuration import Configuration
 from packhost.gate.evaluate import Evaluation, Stopped
+from packhost.gate.hidden import fill
 from packhost.gate.types import Caller, CallRequest
 from packhost.names import new_id
 from packhost.rules.approvals import binding, canonical_json
@@ -149,7 +150,11 @@ class Granting:
                 entry = self._entry(proposal.tool)
                 pattern = adjusted(proposal.pattern, None, path_names(entry), only)
                 return self._offer(
-                    proposal.principal, entry, pattern, self._filled(entry, {}), f"proposal {proposal.id}"
+                    proposal.principal,
+                    entry,
+                    pattern,
+                    self._filled(entry, {}, proposal.principal),
+                    f"proposal {proposal.id}",
                 )
         raise NotFound(
             f"there is no proposal `{proposal_id}`", hint="see what is proposed: `packhost grants propose`"
@@ -186,7 +191,7 @@ class Granting:
             row
             for row in self._store.read(approvals.of_tool, tool.id.canonical, since)
             if (row.assurance, row.approvers_needed) == ("client", 1)
-            and self._binding(row, entry, self._filled(entry, row.arguments)) == row.binding
+            and self._binding(row, entry, self._filled(entry, row.arguments, row.principal)) == row.binding
         ]
         found = []
         for principal in sorted({row.principal for row in rows}):
@@ -250,7 +255,7 @@ class Granting:
             return "void", f"the tool is another by now: {entry.tool.version}, not {row.tool_version}"
         if not self._configuration().terms.always_allow:
             return "void", "`approvals.always_allow` is off"
-        if self._hidden(entry, self._filled(entry, {})) != (row.hidden or ""):
+        if self._hidden(entry, self._filled(entry, {}, row.principal or "")) != (row.hidden or ""):
             return "void", "what the host fills in is another by now"
         reason = ungrantable(entry)
         return ("void", reason) if reason else ("live", "")
@@ -279,10 +284,10 @@ class Granting:
         if not self._configuration().terms.always_allow:
             raise _never("`approvals.always_allow` is off in packhost.yaml")
 
-    def _filled(self, entry: Entry, given: Mapping[str, Any]) -> dict[str, Any]:
-        variables = self._configuration().variables
-        filled = {name: variables[name] for name in entry.hidden if name in variables}
-        return {**_without(given, entry), **filled}
+    def _filled(self, entry: Entry, given: Mapping[str, Any], principal: str) -> dict[str, Any]:
+        arguments = dict(_without(given, entry))
+        fill(entry.hidden, arguments, self._configuration().variables, principal)
+        return arguments
 
     def _given(self, entry: Entry, row: ApprovalRow) -> dict[str, object] | None:
         return lexical(_without(row.arguments, entry), path_names(entry))

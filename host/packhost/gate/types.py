@@ -29,6 +29,8 @@ class Caller:
     """Whether a person may be asked through this caller's own channel."""
     epoch: int = 0
     """The fencing epoch of `run_id`."""
+    variables: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What the run was started with for hidden parameters; see `hidden`."""
 
     @property
     def actor(self) -> str:
@@ -47,6 +49,12 @@ class CallRequest:
     tool_use_id: str | None = None
     fence: Callable[[], None] | None = None
     """Asked in the transaction of the intent; raises `StoreUnavailable` where the call may not start yet."""
+    inline: Tool | None = None
+    """A tool that was defined for the run that calls it; `tool` is then its name."""
+    ask: str = ""
+    """Why a person is asked even where nothing else says so."""
+    calling: object | None = None
+    """What the driver of the calling run tells a kind of its own pack."""
     idem_key: str | None = None
     """Names this very call: made again under it, it gets its recorded outcome and does nothing twice."""
 

@@ -45,6 +45,13 @@ class Tool:
     place: Place | None = None
     path_arguments: tuple[tuple[tuple[str, ...], Literal["read", "write"]], ...] = ()
     """Places in the arguments that carry `x-path`, with the access that each one asks for."""
+    filled: frozenset[str] | None = None
+    """Which hidden parameters the workspace fills; `None`: all of them."""
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """The parameters that the host fills; what is left of the hidden ones is the agent's to give."""
+        return frozenset(self.spec.hidden_parameters) if self.filled is None else self.filled
 
 
 class Located(str):

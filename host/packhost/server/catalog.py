@@ -22,7 +22,7 @@ _READS: Final = types.ToolAnnotations(
 def visible_schema(tool: Tool) -> dict[str, Any]:
     """A tool's input schema without the parameters that the host fills."""
     schema = tool.spec.input_schema
-    hidden = set(tool.spec.hidden_parameters)
+    hidden = tool.hidden
     if not hidden:
         return schema
     shown = {

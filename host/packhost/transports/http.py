@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Generator
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -39,12 +39,18 @@ from packhost.rules.identities import IN_SCOPE
 from packhost.server.mcp import GovernedServer
 from packhost.transports.peers import NOBODY, owners
 from packhost.transports.pipe import MAX_LINE
+from packhost.transports.stopping import Stopping
 
 _OWNERS: Final = "packhost_peer_owners"
-_GRACE: Final = 2.0
-"""Seconds that open requests get to end when the server stops."""
-_STOP_TIMEOUT: Final = 3
+_LAST: Final = 0.3
+"""Seconds that open requests get to end once the server has drained."""
+_STOP_TIMEOUT: Final = 1
+_SESSION: Final = b"mcp-session-id"
+_KEYS: Final = "/.well-known/jwks.json"
+_PUBLIC: Final = frozenset({"/healthz", _KEYS})
+"""What anybody may read who reaches the address."""
 _HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
+Keys = Callable[[], Mapping[str, Any]]
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -96,14 +102,18 @@ class Door:
         self._api = api
         self._security = TransportSecurityMiddleware(security)
         self._open: dict[anyio.Event, bool] = {}
+        self._closing = False
+        self._fewer = anyio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         refusal = await self._security.validate_request(Request(scope), is_post=False)
-        if refusal is None and scope["path"] != "/healthz":
+        if refusal is None and scope["path"] not in _PUBLIC:
             refusal = _handler(scope) or self._unknown(scope)
+        if refusal is None and self._closing and not _belongs(scope):
+            refusal = _stopping()
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -135,6 +145,16 @@ class Door:
         )
         return None
 
+    def close(self) -> None:
+        """Let nothing new in; what belongs to a session that is open still comes through."""
+        self._closing = True
+
+    async def quiet(self) -> None:
+        """Return once no request is open but those that only listen."""
+        while not all(self._open.values()):
+            self._fewer = anyio.Event()
+            await self._fewer.wait()
+
     def cut(self, *, streams: bool = False) -> None:
         """End every open request, or those alone that only listen, as if its client had left."""
         for left, listens in list(self._open.items()):
@@ -156,11 +176,26 @@ class Door:
             await self._app(scope, lambda: _receive_unless(left, receive), watched)
         finally:
             del self._open[left]
+            self._fewer.set()
         if left.is_set() and not finished:
             if started:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             else:
-                await JSONResponse({"error": "stopping"}, status_code=503)(scope, receive, send)
+                await _stopping()(scope, receive, send)
+
+
+def _belongs(scope: Scope) -> bool:
+    """Whether a request may be part of a call under way: an answer to its question, say."""
+    return scope["path"].startswith("/messages/") or any(name == _SESSION for name, _ in scope["headers"])
+
+
+def _stopping() -> Response:
+    body = {
+        "error": "stopping",
+        "message": "packhost is stopping and takes nothing new",
+        "next": "try again: another host answers, or this one once it serves anew",
+    }
+    return JSONResponse(body, status_code=503, headers={"Retry-After": "1"})
 
 
 async def _receive_unless(left: anyio.Event, receive: Receive) -> Message:
@@ -209,8 +244,11 @@ def _stranger(scope: Scope) -> Response | None:
     return JSONResponse(body, status_code=401)
 
 
-def build_app(server: GovernedServer, version: str, api: Api | None = None) -> Door:
-    """The ASGI application; it lives as long as its lifespan. Without `api` no token is known."""
+def build_app(server: GovernedServer, version: str, api: Api | None = None, keys: Keys | None = None) -> Door:
+    """The ASGI application; it lives as long as its lifespan. Without `api` no token is known.
+
+    `keys` gives the public keys that identity assertions are checked by.
+    """
     security = TransportSecuritySettings(
         allowed_hosts=[h for name in _HOSTS for h in (name, f"{name}:*")],
         allowed_origins=[o for name in _HOSTS for o in (f"http://{name}", f"http://{name}:*")],
@@ -235,10 +273,19 @@ def build_app(server: GovernedServer, version: str, api: Api | None = None) -> D
             Mount("/messages/", app=sse.handle_post_message),
             Route("/healthz", endpoint=healthz, methods=["GET"]),
             *(api.routes() if api is not None else ()),
+            *([] if keys is None else [_published(keys)]),
         ],
         lifespan=lifespan,
     )
     return Door(app, security, api)
+
+
+def _published(keys: Keys) -> Route:
+    async def jwks(_: Request) -> Response:
+        found = await anyio.to_thread.run_sync(keys)
+        return JSONResponse(dict(found), headers={"Cache-Control": "max-age=300"})
+
+    return Route(_KEYS, endpoint=jwks, methods=["GET"])
 
 
 class _PeerProtocol(H11Protocol):
@@ -288,9 +335,13 @@ async def serve_http(
     *,
     version: str,
     api: Api | None = None,
+    keys: Keys | None = None,
+    stopping: Stopping | None = None,
     started: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until cancelled; says on stderr where it listens.
+
+    On a signal nothing new is let in (503), and what is under way ends as `stopping` says.
 
     :raises ConfigInvalid: the address is no loopback address or cannot be bound
     """
@@ -298,7 +349,7 @@ async def serve_http(
     listener = _bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    door = build_app(server, version, api)
+    door = build_app(server, version, api, keys)
     config = uvicorn.Config(
         door,
         http=_PeerProtocol,
@@ -318,24 +369,31 @@ async def serve_http(
 
     runner = _Server(config, listening)
 
-    def stop() -> None:
+    way = stopping or Stopping()
+
+    def begin() -> None:
+        door.close()
         server.close_streams()
+        server.admission.close()
+
+    async def drain(within: float) -> None:
+        await way.drain(within)
+        await server.admission.empty()
+        door.cut(streams=True)
+        await door.quiet()
+
+    def stop() -> None:
+        begin()
         runner.should_exit = True
         door.cut(streams=True)
-        asyncio.get_running_loop().call_later(_GRACE, door.cut)
+        asyncio.get_running_loop().call_later(_LAST, door.cut)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, stop)
+        tasks.start_soon(Stopping(drain, way.grace).upon_signal, begin, stop)
         tasks.start_soon(_stop_when_cancelled, stop)
         with listener, anyio.CancelScope(shield=True):
             await runner.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
-
-
-async def _stop_on_signal(stop: Callable[[], None]) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            stop()
 
 
 async def _stop_when_cancelled(stop: Callable[[], None]) -> None:

@@ -1,0 +1,80 @@
+"""Hidden parameters: what the host fills, from where, and what stays the agent's to give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packhost.gate.hidden import fill, filled_by
+
+RECORD = {"_record": {"metadata": {"plan": "gold"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "run", "value"),
+    [
+        ("plan", {"plan": "a"}, {"plan": "b"}, "a"),
+        ("plan", {}, {"plan": "b"}, "b"),
+        ("plan", RECORD, {}, "gold"),
+        ("plan", {"plan": "a", **RECORD}, {}, "a"),
+        ("plan", {"account": {"plan": "in"}}, {}, "in"),
+        ("plan", {**RECORD, "account": {"plan": "in"}}, {}, "gold"),
+        ("plan", {"account": {"plan": "in"}}, {"plan": "b"}, "in"),
+        ("plan", {}, RECORD, "gold"),
+        ("plan", {"_account": {"plan": "in"}}, {}, None),
+        ("plan", {"account": "plan", "list": ["plan"]}, {}, None),
+        ("_region", {"_region": "eu"}, {"_region": "us"}, "eu"),
+        ("_region", {}, {"_region": "us"}, "us"),
+        ("_tenant", {"_tenant": {"id": "acme"}}, {"_tenant": {"id": "evil"}}, {"id": "acme"}),
+        ("_endUser", {"_endUser": {"id": "evil"}}, {"_endUser": {"id": "evil"}}, {"id": "ann"}),
+        ("nothing", {"nothing": None}, {"nothing": 1}, None),
+    ],
+)
+def test_a_value_comes_from_the_first_that_has_one(
+    name: str, variables: dict[str, Any], run: dict[str, Any], value: Any
+) -> None:
+    arguments = {"other": 1}
+    assert fill([name], arguments, variables, "ann", run) is None
+    assert arguments.get(name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "run"),
+    [
+        ("_region", {}, {}),
+        ("_region", {"account": {"_region": "x"}, "_record": {"metadata": {"_region": "x"}}}, {}),
+        ("_tenant", {}, {"_tenant": {"id": "evil"}}),
+    ],
+)
+def test_a_name_with_an_underscore_that_is_not_set_stops_the_call(
+    name: str, variables: dict[str, Any], run: dict[str, Any]
+) -> None:
+    refusal = fill([name], {name: "sent by a model"}, variables, "ann", run)
+    assert refusal is not None
+    assert (refusal.code, f"`{name}`" in refusal.message) == ("CONFIG_INVALID", True)
+
+
+def test_what_nothing_fills_stays_visible_and_the_agents_to_give() -> None:
+    assert filled_by(["plan", "_region", "account"], {"account": "a"}) == {"_region", "account"}
+    arguments = {"plan": "sent by a model"}
+    assert fill(["plan"], arguments, {}, "ann") is None
+    assert arguments == {"plan": "sent by a model"}
+
+
+@pytest.mark.anyio
+async def test_a_runs_variables_fill_what_the_workspace_leaves_open_and_are_not_shown(bench: Any) -> None:
+    bench.variables = {"tenant": "acme"}
+    bench.tool("who", hidden_parameters=("tenant", "plan"))
+    variables = {"tenant": "evil", "plan": "gold"}
+    outcome = await bench.call("who", {"q": 1, "plan": "sent"}, variables=variables, run_id=None)
+    assert outcome.value == {"echo": {"q": 1, "tenant": "acme", "plan": "gold"}}
+    outcome = await bench.call("who", {"q": 1, "plan": "sent"})
+    assert outcome.value == {"echo": {"q": 1, "tenant": "acme", "plan": "sent"}}
+    await bench.store.flush()
+    first, second = bench.store.read(
+        lambda tx: tx.execute("SELECT args_json FROM calls ORDER BY id").fetchall()
+    )
+    assert "gold" not in first[0]
+    assert first[0].count("[REDACTED]") == 2
+    assert '"plan":"sent"' in second[0]
