@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error
+from binascii import Error, b2a_base64
 from collections.abc import Callable
 from typing import Final
 
 from packhost.http.problems import Problem
 
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _SEAL: Final = 10
 _NUMBER: Final = 8
 _LONGEST: Final = 512
@@ -58,13 +59,13 @@ class EventCursors:
 
     def maker(self) -> Callable[[int], str]:
         """What makes cursors of events' numbers; replay asks it tens of thousands of times a second."""
-        base, encode = self._base, urlsafe_b64encode
+        base = self._base
 
         def make(number: int) -> str:
             data = number.to_bytes(_NUMBER, "big")
             hash = base.copy()
             hash.update(data)
-            return encode(data + hash.digest()).decode()
+            return b2a_base64(data + hash.digest(), newline=False).translate(_URL_SAFE).decode()
 
         return make
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
@@ -99,8 +99,9 @@ async def run_events(call: Call) -> Reply | EventStream:
         return EventStream(call, run_id, after, call.query.lease)
     rows, status, state = call.parts.store.read(_look, run_id, after, call.query.limit)
     _kept(state, after)
-    shown = [json.loads(text) for text in _texts(call, run_id, rows, cursors)]
-    last = cursors.seal(rows[-1][0]) if rows else given
+    marks = [cursors.seal(row[0]) for row in rows]
+    shown = [json.loads(text) for text in _texts(call, run_id, rows, marks)]
+    last = marks[-1] if marks else given
     return Reply({"events": shown, "next": last, "status": status})
 
 
@@ -237,10 +238,10 @@ def _name(text: str) -> str:
     return quoted(text)
 
 
-def _texts(call: Call, run_id: str, rows: tuple[Row, ...], cursors: EventCursors) -> list[str]:
-    """Each event as JSON text, without any secret that is known now."""
-    make, run = cursors.maker(), quoted(run_id)
-    texts = [_text(make(row[0]), run, *row) for row in rows]
+def _texts(call: Call, run_id: str, rows: tuple[Row, ...], marks: list[str]) -> list[str]:
+    """Each event as JSON text, without any secret that is known now; `marks` are their cursors."""
+    run = quoted(run_id)
+    texts = [_text(mark, run, *row) for mark, row in zip(marks, rows, strict=True)]
     redact = call.parts.configuration().redact
     joined = "\n".join(texts)
     if redact(joined) != joined:
@@ -249,21 +250,22 @@ def _texts(call: Call, run_id: str, rows: tuple[Row, ...], cursors: EventCursors
 
 
 def _text(
-    cursor: str, run: str, id: int, type: str, actor: str, call_id: str | None, ts: float, data: str | None
+    mark: str, run: str, id: int, type: str, actor: str, call_id: str | None, ts: float, data: str | None
 ) -> str:
     caller = "null" if call_id is None else quoted(call_id)
     return (
-        f'{{"cursor":"{cursor}","run_id":{run},"seq":{id},"type":{_name(type)},"ts":{ts!r},'
+        f'{{"cursor":"{mark}","run_id":{run},"seq":{id},"type":{_name(type)},"ts":{ts!r},'
         f'"actor":{_name(actor)},"call_id":{caller},"data":{data or "null"}}}'
     )
 
 
 def _frames(call: Call, run_id: str, rows: tuple[Row, ...], cursors: EventCursors) -> bytes:
-    make: Callable[[int], str] = cursors.maker()
-    texts = _texts(call, run_id, rows, cursors)
+    make = cursors.maker()
+    marks = [make(row[0]) for row in rows]
+    texts = _texts(call, run_id, rows, marks)
     return "".join(
         [
-            f"id: {make(row[0])}\nevent: {row[1]}\ndata: {text}\n\n"
-            for row, text in zip(rows, texts, strict=True)
+            f"id: {mark}\nevent: {row[1]}\ndata: {text}\n\n"
+            for mark, row, text in zip(marks, rows, texts, strict=True)
         ]
     ).encode()
