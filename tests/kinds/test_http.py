@@ -738,9 +738,9 @@ async def test_an_echoed_secret_is_taken_out_of_results_and_errors_in_any_spelli
 
 
 async def test_an_identity_assertion_names_the_call_and_is_checked_by_the_published_key(
-    bench: Bench, server: Server, tmp_path: Path
+    bench: Bench, server: Server
 ) -> None:
-    bench.identity = Identity(tmp_path, "urn:packhost:test")
+    bench.identity = Identity(b"k" * 32, "urn:packhost:test")
     server.says("/", echo)
     config = {
         "headers": {"Authorization": "Bearer {{_identity.token}}"},

@@ -29,9 +29,12 @@ from packhost.workspace.workspace import Workspace
 
 
 def configure(
-    workspace: Workspace, installed: EntryPoints, kinds: Sequence[Kind]
+    workspace: Workspace, installed: EntryPoints, kinds: Sequence[Kind], *, tenant: str | None = None
 ) -> tuple[Configuration, Provided]:
-    """What holds in the workspace as it stands, and what its packs provide; `kinds` are the host's own."""
+    """What holds in the workspace as it stands, and what its packs provide; `kinds` are the host's own.
+
+    `tenant` is the name that hosts have for the workspace together; left out, it is that of its path.
+    """
     found, problems = find_packs(workspace.enabled(), installed)
     provided = load_plugins(found, kinds)
     registry = build_registry(
@@ -39,7 +42,7 @@ def configure(
     )
     workspace.secrets.add_sources(provided.secret_sources)
     approvals, autonomy, limits = workspace.approvals, workspace.autonomy, workspace.limits
-    variables = {TENANT: {"id": workspace.root.hash}, **workspace.variables}
+    variables = {TENANT: {"id": tenant or workspace.root.hash}, **workspace.variables}
     configuration = Configuration(
         catalog=build_catalog(registry, provided.kinds, workspace.bounds(), workspace.generation, variables),
         policies=workspace.policies(),

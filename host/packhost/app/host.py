@@ -97,7 +97,7 @@ class Host:
         self._owner = new_id("host")
         self.membership = membership_of(self._owner, self.store, workspace, key, self.version, lease)
         self._python = PythonKind(root.path)
-        self.identity = Identity(root.state, f"urn:packhost:{root.hash}")
+        self.identity = Identity(key, f"urn:packhost:{self.store.workspace}")
         http = HttpKind(tenant=self._tenant, identity=self.identity)
         self._kinds: tuple[Kind, ...] = (self._python, CodeKind(), http)
         self._ready_for = -1
@@ -143,7 +143,9 @@ class Host:
 
     def _configure(self) -> Configuration:
         """One generation of the configuration, from the workspace as it stands."""
-        configuration, provided = configure(self.workspace, self._installed, self._kinds)
+        configuration, provided = configure(
+            self.workspace, self._installed, self._kinds, tenant=self.store.workspace
+        )
         self._drivers.update(provided.run_drivers)
         self._writers.update(provided.trace_writers)
         return configuration

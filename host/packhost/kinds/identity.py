@@ -1,35 +1,31 @@
 """Identity assertions: what a host says, signed, of the call that a request belongs to.
 
 An assertion is a JWT (RFC 7519) signed with ES256. It is made for one call and one audience and is good for
-two minutes. Whoever gets it checks it against the host's public key, a JWK set (RFC 7517) of one key.
+two minutes. Whoever gets it checks it against the host's public key, a JWK set (RFC 7517) of one key. The key
+follows from the host's own, so that hosts which share that sign with one key.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
-import os
 import secrets
-import stat
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from packhost.errors import ConfigInvalid
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-IDENTITY_FILE: Final = "identity.pem"
 LIFETIME: Final = 120
 """Seconds that an assertion is good for."""
-_LIMIT: Final = 16 * 1024
-_LOST: Final = "move it away: a new key is made, and whoever checks assertions needs its public half"
+_PURPOSE: Final = b"packhost identity assertions 1"
+_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""How many points P-256 has; a private key is a number below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +42,18 @@ class Claims:
 
 
 class Identity:
-    """The host's key for assertions, in its state folder; made when it is first needed."""
+    """The host's key for assertions, worked out when it is first needed."""
 
-    def __init__(self, state: Path, issuer: str) -> None:
-        """`issuer` is how assertions call this host."""
+    def __init__(self, key: bytes, issuer: str) -> None:
+        """`key` is the host's own; `issuer` is how assertions call this host."""
         self.issuer = issuer
-        self._path = state / IDENTITY_FILE
+        self._secret = key
         self._turn = threading.Lock()
         self._key: EllipticCurvePrivateKey | None = None
         self._jwk: dict[str, str] = {}
 
     def token(self, claims: Claims, *, now: float | None = None) -> str:
-        """An assertion; every one has an identifier of its own.
-
-        :raises ConfigInvalid: the key cannot be used.
-        """
+        """An assertion; every one has an identifier of its own. `now` in seconds since the epoch."""
         key = self._ready()
         at = int(time.time() if now is None else now)
         said = {
@@ -81,17 +74,14 @@ class Identity:
         return f"{body}.{_encoded(_signature(key, body.encode('ascii')))}"
 
     def jwks(self) -> dict[str, Any]:
-        """The public key, as a JWK set.
-
-        :raises ConfigInvalid: the key cannot be used.
-        """
+        """The public key, as a JWK set."""
         self._ready()
         return {"keys": [dict(self._jwk)]}
 
     def _ready(self) -> EllipticCurvePrivateKey:
         with self._turn:
             if self._key is None:
-                key = _read(self._path) or _made(self._path)
+                key = _derived(self._secret)
                 self._jwk = _jwk(key)
                 self._key = key
             return self._key
@@ -121,46 +111,9 @@ def _encoded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
 
 
-def _read(path: Path) -> EllipticCurvePrivateKey | None:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+def _derived(secret: bytes) -> EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec  # as above
 
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        raise ConfigInvalid("the key of identity assertions cannot be read", hint=_LOST) from None
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise ConfigInvalid("the key of identity assertions is not private to you", hint=_LOST)
-        source = file.read(_LIMIT)
-    try:
-        key = serialization.load_pem_private_key(source, None)
-    except (ValueError, TypeError):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise ConfigInvalid("the key of identity assertions is damaged", hint=_LOST)
-    return key
-
-
-def _made(path: Path) -> EllipticCurvePrivateKey:
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    source = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-    descriptor, name = tempfile.mkstemp(prefix=".identity-", dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(source)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(name, path)
-        except FileExistsError:  # another process was faster: one key for all
-            return _read(path) or key
-    finally:
-        os.unlink(name)
-    return key
+    # Twice as long as the order, so that no number below it is likelier than another.
+    number = int.from_bytes(hmac.new(secret, _PURPOSE, hashlib.sha512).digest(), "big")
+    return ec.derive_private_key(number % (_ORDER - 1) + 1, ec.SECP256R1())
