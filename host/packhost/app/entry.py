@@ -11,11 +11,15 @@ from typing import Any
 from packhost.app.host import Host, open_host
 from packhost.control.base import Control
 from packhost.errors import PackhostError, StoreUnavailable
+from packhost.packs.discover import EntryPoints
 from packhost.store.lock import HostLock
+from packhost.store.opening import SQLITE
 from packhost.transports.holder import call_control
 from packhost.transports.relay import relay_stdio
 from packhost.transports.socket import socket_server
+from packhost.transports.stopping import GRACE, Stopping
 from packhost.workspace.root import Root, find_root
+from packhost.workspace.workspace import Workspace
 
 
 def workspace_root(start: Path | None) -> Root:
@@ -35,9 +39,9 @@ class RemoteControl:
 
 
 @asynccontextmanager
-async def hold(root: Root) -> AsyncIterator[Host]:
+async def hold(root: Root, lease: float | None = None) -> AsyncIterator[Host]:
     """A running host that further processes reach by its socket; the caller holds the lock."""
-    async with open_host(root) as host, socket_server(root.socket, host.serve_wire, host.operate):
+    async with open_host(root, lease) as host, socket_server(root.socket, host.serve_wire, host.operate):
         yield host
 
 
@@ -57,16 +61,23 @@ async def open_control(start: Path | None) -> AsyncIterator[Control]:
             await host.runs.drain()
 
 
-async def serve(start: Path | None, http: str | None = None) -> int:
+async def serve(
+    start: Path | None, http: str | None = None, grace: float = GRACE, lease: float | None = None
+) -> int:
     """Serve a workspace on stdio, or on `http` (HOST:PORT); the exit code.
 
-    A second stdio host on one workspace relays to the first, and takes its place when it ends; a second
-    HTTP host is refused.
+    A second stdio host on one workspace relays to the first, and takes its place when it ends. A second
+    HTTP host stands beside the first where the store is one that several can share, else it is refused.
+    Told to stop, it takes `grace` seconds for what is under way; `lease` as for `open_host`.
     """
     with workspace_root(start) as root, HostLock(root.state) as lock:
         if lock.acquire():
-            async with hold(root) as host:
-                await _serve(host, http)
+            async with hold(root, lease) as host:
+                await _serve(host, http, grace)
+            return 0
+        if http is not None and _shared(root):
+            async with open_host(root, lease) as host:
+                await _serve(host, http, grace)
             return 0
         if http is None:
             return await relay_stdio(root.socket, lambda: _taken_over(root, lock) if lock.acquire() else None)
@@ -83,7 +94,7 @@ async def _taken_over(root: Root, lock: HostLock) -> AsyncIterator[None]:
     """The host of a workspace whose former one is gone, beside the relay that serves its client."""
     try:
         async with hold(root) as host:
-            host.tasks.start_soon(host.runs.wake_due)
+            host.go_on()
             yield
     except BaseExceptionGroup as group:
         raise _inner(group) from None
@@ -99,17 +110,31 @@ def _inner(error: BaseException) -> BaseException:
     return error
 
 
-async def _serve(host: Host, http: str | None) -> None:
+def _shared(root: Root) -> bool:
+    """Whether the workspace's store is one that several hosts can have at the same time."""
+    return Workspace(root, installed=EntryPoints()).store != SQLITE
+
+
+async def _serve(host: Host, http: str | None, grace: float) -> None:
     server = host.server
-    host.tasks.start_soon(host.runs.wake_due)
+    host.go_on()
     gc.freeze()
     gc.enable()
     # each brings the SDK, and HTTP a web server: a relay and the command line need neither
     if http is None:
         from packhost.transports.stdio import serve_stdio
 
-        await serve_stdio(server)
+        await serve_stdio(server, Stopping(host.drain, grace))
     else:
+        from packhost.http.api import build_api
         from packhost.transports.http import serve_http
 
-        await serve_http(server, http, version=host.version)
+        api = build_api(host.parts, host.cursor_key, host.version)
+        await serve_http(
+            server,
+            http,
+            version=host.version,
+            api=api,
+            keys=host.identity.jwks,
+            stopping=Stopping(host.drain, grace),
+        )

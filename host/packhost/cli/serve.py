@@ -9,6 +9,7 @@ import click
 
 from packhost.app import serve
 from packhost.cli.options import examples, workspace_option
+from packhost.cli.times import DurationType
 
 
 @click.command(
@@ -19,11 +20,26 @@ from packhost.cli.options import examples, workspace_option
 @click.option(
     "--http", metavar="HOST:PORT", help="Over HTTP: streamable HTTP at /mcp, SSE at /sse, /healthz."
 )
+@click.option(
+    "--grace",
+    type=DurationType(),
+    default="10s",
+    show_default=True,
+    help="Told to stop, wait so long for what is under way.",
+)
+@click.option(
+    "--lease",
+    type=DurationType(),
+    help="Where hosts share a store: out of touch for so long, others take over what this one runs "
+    "(default: 15s).",
+)
 @workspace_option
 @click.pass_context
-def command(ctx: click.Context, http: str | None, workspace: Path | None) -> None:
+def command(
+    ctx: click.Context, http: str | None, grace: float, lease: float | None, workspace: Path | None
+) -> None:
     """Serve this workspace's tools over MCP: on standard input and output, or over HTTP.
 
     A client starts this by itself; `packhost connect` prints what to tell it.
     """
-    ctx.exit(anyio.run(serve, workspace, http))
+    ctx.exit(anyio.run(serve, workspace, http, grace, lease))

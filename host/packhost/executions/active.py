@@ -99,8 +99,13 @@ class Active:
     def leave(self) -> None:
         """Have the run let go at its next safe point; at once where it does nothing but wait for people."""
         self.leaving = True
-        if self.calling and self.calling == len(self.asked):
+        if self.waits_for_people:
             self.scope.cancel()
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether every call under way waits for somebody to decide it."""
+        return bool(self.calling) and self.calling == len(self.asked)
 
 
 class RunAsker:

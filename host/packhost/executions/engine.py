@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 import anyio
 import anyio.abc
 
-from packhost.errors import Conflict, NotFound, PackhostError
+from packhost.errors import Conflict, NotFound, PackhostError, StoreUnavailable
 from packhost.executions import ops
 from packhost.executions.active import Active
 from packhost.executions.handle import Handle
@@ -77,10 +78,11 @@ class Engine:
         it can; what has not got there `within` seconds is cut off.
         """
         await self._membership.drain()
-        leaving = [active for active in self.active.values() if active.background]
+        leaving = [one for one in self.active.values() if one.background or one.waits_for_people]
         for active in leaving:
             active.leave()
-        await self._store.write(ops.wake, [active.run_id for active in leaving])
+        with suppress(StoreUnavailable):
+            await self._store.write(ops.wake, [active.run_id for active in leaving])
         with anyio.move_on_after(within):
             while self.active:
                 await next(iter(self.active.values())).done.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -17,6 +17,7 @@ from packhost.executions.request import Request, redacted
 from packhost.gate import Caller, CallRequest, Completed, Deferred, Gate, Outcome
 from packhost.gate.configuration import Configuration
 from packhost.gate.display import as_text
+from packhost.gate.hidden import filled_by
 from packhost.kinds.base import Tool
 from packhost.kinds.context import Connection, Message, OfferedTool, RunStopped, ToolOutcome
 from packhost.store.base import Store, Tx
@@ -99,12 +100,17 @@ class Handle:
     def _pack(self) -> str:
         return self._row.kind.partition(":")[0]
 
+    @property
+    def _variables(self) -> Mapping[str, Any]:
+        found = self._request.spec.get("variables")
+        return found if isinstance(found, Mapping) else {}
+
     def offered(self, patterns: Sequence[str] | None) -> tuple[OfferedTool, ...]:
         """The listed tools that match, by canonical or wire name; `None`: all but the driver's own pack's."""
         listed = self._gate.listed(self._caller()).tools
         if patterns is None:
-            return tuple(offer(tool) for tool in listed if tool.id.pack != self._pack)
-        return tuple(offer(tool) for tool in listed if _matches(tool, patterns))
+            return tuple(offer(tool, self._variables) for tool in listed if tool.id.pack != self._pack)
+        return tuple(offer(tool, self._variables) for tool in listed if _matches(tool, patterns))
 
     def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Connection:
         """A connection to a base URL with the key that the accepted configuration names beside it.
@@ -240,6 +246,7 @@ class Handle:
             self._request.narrowing,
             attended=active.asker is not None,
             epoch=active.epoch,
+            variables=self._variables,
         )
 
 
@@ -359,20 +366,21 @@ def remembered(row: CallRow) -> ToolOutcome:
     return ToolOutcome(False, text, code="EFFECTS_UNKNOWN", call_id=row.id)
 
 
-def offer(tool: Tool) -> OfferedTool:
-    """A tool as a model may be offered it: its hidden parameters are left out."""
+def offer(tool: Tool, variables: Mapping[str, Any] | None = None) -> OfferedTool:
+    """A tool as a model may be offered it: what the host fills, also from a run's variables, is left out."""
     spec = tool.spec
+    hidden = tool.hidden | filled_by(spec.hidden_parameters, variables) if variables else tool.hidden
     return OfferedTool(
         name=tool.id.wire,
         canonical=tool.id.canonical,
         description=spec.description,
-        input_schema=_without(spec.input_schema, spec.hidden_parameters),
+        input_schema=_without(spec.input_schema, hidden),
         idempotent=spec.idempotent,
         read_only=spec.permission == "read",
     )
 
 
-def _without(schema: Mapping[str, Any], hidden: Sequence[str]) -> Mapping[str, Any]:
+def _without(schema: Mapping[str, Any], hidden: Collection[str]) -> Mapping[str, Any]:
     if not hidden:
         return schema
     shown = dict(schema)

@@ -13,6 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Protocol
 
 import anyio
@@ -176,7 +177,8 @@ class Membership:
     async def drain(self) -> None:
         """Say that this host takes up nothing new; what goes on goes on."""
         self.draining = True
-        await self._store.write(replicas.drain, self.id)
+        with suppress(StoreUnavailable):
+            await self._store.write(replicas.drain, self.id)
 
     async def leave(self) -> None:
         """Hand over what is still held and take part no longer."""

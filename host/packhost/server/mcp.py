@@ -19,6 +19,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 
 from packhost.errors import PackhostError
 from packhost.gate.types import CallRequest, Completed, Deferred, Outcome, Prompt, Refusal
+from packhost.server.admission import Admission
 from packhost.server.asking import Round, choose, put, reply, round_of
 from packhost.server.callers import Link, can_ask, client_name, identify, is_modern, principal_of, relayed_key
 from packhost.server.catalog import EXPLAIN, STATUS, Catalog
@@ -41,6 +42,7 @@ class GovernedServer(Server[Link]):
     """The server of one host, for any number of connections over any transport, at once."""
 
     def __init__(self, host: ServerHost) -> None:
+        self.admission = Admission()
         self._host = host
         self._catalog = Catalog(host)
         self._flights = Flights(host)
@@ -149,7 +151,10 @@ class GovernedServer(Server[Link]):
                 return await status(self._host, self._catalog, ctx, params)
             if params.name == EXPLAIN:
                 return explain(self._host, ctx, params)
-            return await self._govern(ctx, params)
+            if not self.admission.open:
+                return refused(self.admission.refusal())
+            with self.admission:
+                return await self._govern(ctx, params)
         except PackhostError as error:
             return refused(refusal_of(error))
         except Exception:
