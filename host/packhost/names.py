@@ -16,6 +16,8 @@ PACK_ID = re.compile(r"[a-z][a-z0-9-]*\Z")
 TOOL_NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 RESERVED_PACK = "packhost"
+INLINE_PACK = "inline"
+"""The pack of tools that are defined for one run."""
 RELAYED = "packhost/relayed"
 """Numbers a relayed call in its session, beside its members on a relay's line and in `_meta` after it."""
 WIRE_LIMIT = 64

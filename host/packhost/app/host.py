@@ -8,7 +8,7 @@ import logging
 import os
 import pwd
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +28,7 @@ from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
 from packhost.gate.gate import Gate
 from packhost.gate.hidden import TENANT
+from packhost.gate.inline import checked
 from packhost.gate.operators import Operators
 from packhost.kinds.base import Kind
 from packhost.kinds.code import CodeKind
@@ -72,10 +73,25 @@ def workspace_root(start: Path | None) -> Root:
 class Services:
     """What shipped packs may ask of the host."""
 
-    def __init__(self, runs: RunService, sessions: SessionService, approvals: ApprovalService) -> None:
+    def __init__(
+        self,
+        runs: RunService,
+        sessions: SessionService,
+        approvals: ApprovalService,
+        configuration: Callable[[], Configuration],
+    ) -> None:
         self.runs = runs
         self.sessions = sessions
         self.approvals = approvals
+        self._configuration = configuration
+
+    def section(self, pack: str) -> Mapping[str, Any]:
+        """A pack's own section of `packhost.yaml`, as it was accepted."""
+        return self._configuration().sections.get(pack, {})
+
+    def check_inline(self, definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Definitions of tools for one run, checked; see `HostServices.check_inline`."""
+        return checked(definitions, self._configuration().catalog)
 
 
 class Host:
@@ -123,7 +139,7 @@ class Host:
             configuration=self.configuration,
             membership=self.membership,
         )
-        self.services = Services(self.runs, self.gate.sessions, self.gate.approvals)
+        self.services = Services(self.runs, self.gate.sessions, self.gate.approvals, self.configuration)
         self.parts = Parts(
             self.workspace,
             self.store,

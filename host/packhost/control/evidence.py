@@ -9,7 +9,7 @@ from typing import Any
 
 from packhost.control.base import Parts, text
 from packhost.errors import InvalidInput, NotFound
-from packhost.executions.handle import offer
+from packhost.executions.offers import offer
 from packhost.executions.request import request_of
 from packhost.journal import Record
 from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessage, RunRecord

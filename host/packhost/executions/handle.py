@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,16 +13,17 @@ from packhost.errors import ConfigInvalid, StoreUnavailable
 from packhost.executions import ops
 from packhost.executions.active import Active, RunAsker, Waits
 from packhost.executions.connections import HostConnection, named_together
+from packhost.executions.offers import matches, offer, remembered, rendered
 from packhost.executions.request import Request, redacted
-from packhost.gate import Caller, CallRequest, Completed, Deferred, Gate, Outcome
+from packhost.gate import Caller, CallRequest, Gate
 from packhost.gate.configuration import Configuration
 from packhost.gate.display import as_text
-from packhost.gate.hidden import filled_by
+from packhost.gate.inline import tool_of as inline_tool
 from packhost.kinds.base import Tool
 from packhost.kinds.context import Connection, Message, OfferedTool, RunStopped, ToolOutcome
 from packhost.store.base import Store, Tx
 from packhost.store.ops import calls, sessions
-from packhost.store.rows import CallRow, ExecutionRow
+from packhost.store.rows import ExecutionRow
 from packhost.workspace.redaction import redact_json_text
 
 
@@ -48,6 +49,7 @@ class Handle:
         self._owner = owner
         self._configuration = configuration
         self._waits = Waits()
+        self._inline: dict[str, Tool] = {}
         self._saved = row.state_json
         self._saving: Saving | None = None
         self._state: dict[str, Any] = json.loads(row.state_json) if row.state_json else {}
@@ -110,7 +112,7 @@ class Handle:
         listed = self._gate.listed(self._caller()).tools
         if patterns is None:
             return tuple(offer(tool, self._variables) for tool in listed if tool.id.pack != self._pack)
-        return tuple(offer(tool, self._variables) for tool in listed if _matches(tool, patterns))
+        return tuple(offer(tool, self._variables) for tool in listed if matches(tool, patterns))
 
     def connect(self, base_url: str, *, secret: str | None, header: str, scheme: str = "") -> Connection:
         """A connection to a base URL with the key that the accepted configuration names beside it.
@@ -167,17 +169,58 @@ class Handle:
         await self._gate.sessions.enter(session, row.principal, row.client, self.session_id)
         return Branch(self, name, session, spec)
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
+    def define(self, definitions: Sequence[Mapping[str, Any]]) -> tuple[OfferedTool, ...]:
+        """Tools for this run alone; see `RunHandle.define`."""
+        found, self._inline = self.defined(definitions)
+        return found
+
+    def defined(
+        self, definitions: Sequence[Mapping[str, Any]]
+    ) -> tuple[tuple[OfferedTool, ...], dict[str, Tool]]:
+        """Those of the tools that may run here, as they are offered, and each by its name."""
+        catalog, request = self._configuration().catalog, self._request
+        tools = {tool.spec.name: tool for tool in map(inline_tool, definitions)}
+        on_offer = [tool for tool in tools.values() if catalog.allows_inline(tool, request.narrowing)]
+        offered = [replace(offer(tool, self._variables), name=tool.spec.name) for tool in on_offer]
+        return tuple(offered), tools
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        tool_use_id: str,
+        ask: str = "",
+        calling: object | None = None,
+    ) -> ToolOutcome:
         """One governed call in this run; a refusal is an outcome, not an exception."""
-        return await self.call_waiting(name, arguments, tool_use_id, self._waits)
+        inline = self._inline.get(name)
+        return await self.call_waiting(name, arguments, tool_use_id, self._waits, inline, ask, calling)
 
     async def call_waiting(
-        self, name: str, arguments: Mapping[str, Any], tool_use_id: str, waits: Waits
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        tool_use_id: str,
+        waits: Waits,
+        inline: Tool | None = None,
+        ask: str = "",
+        calling: object | None = None,
     ) -> ToolOutcome:
         """`call_tool`, with the time in which a person is asked counted by `waits`."""
         asker = RunAsker(self._active, waits, self._store, self._owner)
         fence = None if self._saving is None else self._saving.check
-        request = CallRequest(name, arguments, self._caller(), self._active.tell_of_call, tool_use_id, fence)
+        request = CallRequest(
+            name if inline is None else inline.id.canonical,
+            arguments,
+            self._caller(),
+            self._active.tell_of_call,
+            tool_use_id,
+            fence,
+            inline=inline,
+            ask=ask,
+            calling=calling,
+        )
         self._active.calling += 1
         try:
             outcome = await self._gate.call(request, asker)
@@ -276,6 +319,7 @@ class Branch:
         self._whole = whole
         self._name = name
         self._waits = Waits()
+        self._inline: dict[str, Tool] = {}
         self.session_id = session_id
         self.run_id = whole.run_id
         self.spec = spec
@@ -316,9 +360,23 @@ class Branch:
         """A branch has none of its own; raises `ConfigInvalid`."""
         raise ConfigInvalid(f"the branch `{self._name}` has no branch `{name}`", hint="branch off the run")
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
+    def define(self, definitions: Sequence[Mapping[str, Any]]) -> tuple[OfferedTool, ...]:
+        """Tools for this branch alone."""
+        found, self._inline = self._whole.defined(definitions)
+        return found
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        tool_use_id: str,
+        ask: str = "",
+        calling: object | None = None,
+    ) -> ToolOutcome:
         """One governed call in the run, recorded under `BRANCH/ID`."""
-        return await self._whole.call_waiting(name, arguments, f"{self._name}/{tool_use_id}", self._waits)
+        inline, identity = self._inline.get(name), f"{self._name}/{tool_use_id}"
+        return await self._whole.call_waiting(name, arguments, identity, self._waits, inline, ask, calling)
 
     async def recorded(self, tool_use_id: str) -> ToolOutcome | None:
         """What the record says of a call of this branch."""
@@ -339,57 +397,3 @@ class Branch:
     async def report_progress(self, message: str) -> None:
         """Tell whoever waits, naming the branch."""
         await self._whole.report_progress(f"{self._name}: {message}")
-
-
-def rendered(outcome: Outcome) -> ToolOutcome:
-    """What came of a call, as a driver and its model have it: a refusal as its sentence and as JSON."""
-    if isinstance(outcome, Completed):
-        return ToolOutcome(True, outcome.text, outcome.value, call_id=outcome.call_id)
-    if isinstance(outcome, Deferred):
-        prompt = outcome.prompt
-        text = f"APPROVAL_REQUIRED: `{prompt.tool}` waits for a person to decide `{prompt.approval_id}`."
-        return ToolOutcome(False, text, code="APPROVAL_REQUIRED")
-    text = f"{outcome.text}\n{as_text(outcome.as_json())}"
-    return ToolOutcome(False, text, code=outcome.code, call_id=outcome.call_id)
-
-
-def remembered(row: CallRow) -> ToolOutcome:
-    """What a call's row says of it; one that was started and has no end is `EFFECTS_UNKNOWN`."""
-    if row.status == "ok":
-        return ToolOutcome(True, row.result_json or "null", call_id=row.id)
-    if row.status == "error" and row.code == "CANCELLED":
-        return ToolOutcome(False, "CANCELLED: the call was cut off.", code="CANCELLED", call_id=row.id)
-    if row.status == "error":
-        text = f"the call failed: {row.result_json or row.code}"
-        return ToolOutcome(False, text, code="TOOL_FAILED", call_id=row.id)
-    text = "EFFECTS_UNKNOWN: the call was cut off, what it did is not known."
-    return ToolOutcome(False, text, code="EFFECTS_UNKNOWN", call_id=row.id)
-
-
-def offer(tool: Tool, variables: Mapping[str, Any] | None = None) -> OfferedTool:
-    """A tool as a model may be offered it: what the host fills, also from a run's variables, is left out."""
-    spec = tool.spec
-    hidden = tool.hidden | filled_by(spec.hidden_parameters, variables) if variables else tool.hidden
-    return OfferedTool(
-        name=tool.id.wire,
-        canonical=tool.id.canonical,
-        description=spec.description,
-        input_schema=_without(spec.input_schema, hidden),
-        idempotent=spec.idempotent,
-        read_only=spec.permission == "read",
-    )
-
-
-def _without(schema: Mapping[str, Any], hidden: Collection[str]) -> Mapping[str, Any]:
-    if not hidden:
-        return schema
-    shown = dict(schema)
-    shown["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k not in hidden}
-    if "required" in schema:
-        shown["required"] = [name for name in schema["required"] if name not in hidden]
-    return shown
-
-
-def _matches(tool: Tool, patterns: Sequence[str]) -> bool:
-    names = (tool.id.canonical, tool.id.wire)
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)

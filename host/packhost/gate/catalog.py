@@ -6,7 +6,7 @@ Built once for each generation of the configuration, so that a call compiles and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jsonschema_rs
@@ -20,6 +20,8 @@ from packhost.rules.policy import NamedApproval
 from packhost.rules.scopes import Layer, Uncovered, coverage
 
 MANIFEST_LAYER = "manifest"
+INLINE_KEPT = 2048
+"""Entries of tools of single runs that are kept ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,26 @@ class Catalog:
     entries: Mapping[str, Entry]
     """By canonical name."""
     by_wire: Mapping[str, Entry]
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    bounds: tuple[Layer, ...] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    _inline: dict[tuple[str, str], Entry] = field(default_factory=dict, repr=False, compare=False)
+
+    def inline(self, tool: Tool) -> Entry | None:
+        """A tool that was defined for one run, as an entry; `None` when its kind is not at hand any more."""
+        key = (tool.id.canonical, tool.version)
+        kind = self.kinds.get(tool.spec.kind)
+        if key not in self._inline and kind is not None:
+            while len(self._inline) >= INLINE_KEPT:
+                del self._inline[next(iter(self._inline))]
+            filled = filled_by(tool.spec.hidden_parameters, self.variables)
+            self._inline[key] = _entry(replace(tool, filled=filled), kind, {}, self.bounds)
+        return self._inline.get(key)
+
+    def allows_inline(self, tool: Tool, narrowing: Sequence[Layer] = ()) -> bool:
+        """Whether such a tool may run here at all."""
+        entry = self.inline(tool)
+        return entry is not None and entry.uncovered is None and coverage(tool.scopes, narrowing) is None
 
     def find(self, name: str) -> Entry | None:
         """The entry for a canonical or wire name."""
@@ -100,11 +122,12 @@ def build_catalog(
             continue
         if variables is not None and tool.spec.hidden_parameters:
             tool = replace(tool, filled=filled_by(tool.spec.hidden_parameters, variables))
-        entries[name] = _entry(tool, kind, registry, bounds)
-    return Catalog(generation, entries, {entry.tool.id.wire: entry for entry in entries.values()})
+        entries[name] = _entry(tool, kind, registry.approvals, bounds)
+    by_wire = {entry.tool.id.wire: entry for entry in entries.values()}
+    return Catalog(generation, entries, by_wire, kinds, tuple(bounds), variables or {})
 
 
-def _entry(tool: Tool, kind: Kind, registry: Registry, bounds: Sequence[Layer]) -> Entry:
+def _entry(tool: Tool, kind: Kind, approvals: Mapping[str, NamedApproval], bounds: Sequence[Layer]) -> Entry:
     layers = (*bounds, *tool.pack.layers, Layer(MANIFEST_LAYER, tool.scopes, tool.place))
     spec = tool.spec
     return Entry(
@@ -116,6 +139,6 @@ def _entry(tool: Tool, kind: Kind, registry: Registry, bounds: Sequence[Layer]) 
         output_validator=(
             jsonschema_rs.Draft202012Validator(dict(spec.output_schema)) if spec.output_schema else None
         ),
-        required=tuple(registry.approvals[name] for name in spec.required_approvals),
+        required=tuple(approvals[name] for name in spec.required_approvals),
         hidden=tool.hidden,
     )

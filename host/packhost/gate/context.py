@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +69,17 @@ class GateContext:
     direct: bool
     """Whether the call has its run to itself; the run then ends with it."""
     deadline: Deadline = field(default_factory=Deadline)
+    calling: object | None = None
+    """What the driver of the calling run tells a kind of its own pack."""
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Let this call's time stand still: what runs within has a limit of its own."""
+        self.deadline.hold()
+        try:
+            yield
+        finally:
+            self.deadline.release()
 
     @property
     def tool(self) -> str:

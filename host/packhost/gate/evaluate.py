@@ -7,7 +7,7 @@ file system's present shape, and returns either a refusal or everything that the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packhost.errors import PackhostError, ScopeDenied
@@ -18,7 +18,7 @@ from packhost.gate.hidden import fill, filled_by
 from packhost.gate.nearest import nearest_path
 from packhost.gate.types import Caller, CallRequest, Refusal
 from packhost.rules.autonomy import Level
-from packhost.rules.policy import Decision, Facts, Policy, strictest
+from packhost.rules.policy import Decision, Facts, Policy, Reason, strictest
 from packhost.rules.scopes import Access, Layer, coverage
 from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
@@ -64,7 +64,8 @@ def evaluate(
     request: CallRequest, configuration: Configuration, level: Level, root_descriptor: int
 ) -> Evaluation | Stopped:
     """Take a call through steps one to four; nothing is written and nothing runs."""
-    entry = configuration.catalog.find(request.tool)
+    catalog = configuration.catalog
+    entry = catalog.find(request.tool) if request.inline is None else catalog.inline(request.inline)
     if entry is None:
         return Stopped("resolve", _unknown(request.tool, configuration.catalog))
     if entry.tool.spec.hidden_parameters and request.caller.variables:
@@ -84,6 +85,10 @@ def evaluate(
         return stopped("cover", covered)
     facts = _facts(entry, request.caller, covered)
     decision = decide(facts, configuration.policies, level)
+    if request.ask and decision.verdict == "allow":
+        decision = replace(
+            decision, verdict="ask", reasons=(Reason("default", request.ask), *decision.reasons)
+        )
     if decision.verdict == "deny":
         return stopped("decide", denied(entry, decision))
     weak = enforceable(entry, configuration.require)

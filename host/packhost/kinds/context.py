@@ -11,7 +11,7 @@ Packs that bring a way to run agent turns contribute a `RunDriver` by the hook
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -36,6 +36,8 @@ class OfferedTool:
     idempotent: bool = False
     read_only: bool = False
     """Whether it declares to change nothing: its permission is `read`."""
+    kind: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,26 @@ class RunHandle(Protocol):
         two branches may have the same ids. Pausing, ending and autonomy are the run's.
         """
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
-        """One governed call in this run; a refusal is an outcome, not an exception."""
+    def define(self, definitions: Sequence[Mapping[str, Any]]) -> tuple[OfferedTool, ...]:
+        """Tools for this run alone, as `HostServices.check_inline` returned them; those that may run here.
+
+        A call of one by its name goes to it, also where another tool has that name.
+        """
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        tool_use_id: str,
+        ask: str = "",
+        calling: object | None = None,
+    ) -> ToolOutcome:
+        """One governed call in this run; a refusal is an outcome, not an exception.
+
+        With `ask`, a reason, a person is asked even where nothing else says so. `calling` is for kinds of
+        the driver's own pack, as `CallContext.calling`.
+        """
 
     async def recorded(self, tool_use_id: str) -> ToolOutcome | None:
         """What the record says of a call made before an interruption; `None`: it never started.
@@ -298,6 +318,15 @@ class HostServices(Protocol):
     def approvals(self) -> ApprovalService:
         """Approvals."""
 
+    def section(self, pack: str) -> Mapping[str, Any]:
+        """A pack's own section of `packhost.yaml`, as it was accepted."""
+
+    def check_inline(self, definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Definitions of tools for one run, checked and in the form that `RunHandle.define` takes.
+
+        Raises `InvalidInput` for the first that could not run, with its place.
+        """
+
 
 class CallContext(Protocol):
     """What a handler is given: who calls, what it may use, and the way back through the gate."""
@@ -340,7 +369,14 @@ class CallContext(Protocol):
 
     @property
     def host(self) -> HostServices | None:
-        """Services of the host; `None` for a pack that is not shipped."""
+        """Services of the host; `None` for a handler of a pack that is not shipped."""
+
+    @property
+    def calling(self) -> object | None:
+        """What the driver of the calling run tells a kind of its own pack; `None` for any other call."""
+
+    def untimed(self) -> AbstractContextManager[None]:
+        """Let this call's time stand still: what runs within has a limit of its own."""
 
     async def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None

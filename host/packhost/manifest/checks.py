@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from packhost.manifest.model import PackManifest, ToolSpec
-from packhost.manifest.schemas import path_faults, schema_faults
+from packhost.manifest.schemas import Path, path_faults, schema_faults
 from packhost.manifest.validation import choice
-from packhost.names import RESERVED_PACK, WIRE_LIMIT, ToolId, nearest
+from packhost.names import INLINE_PACK, RESERVED_PACK, WIRE_LIMIT, ToolId, nearest
 
 Fault = tuple[tuple[str | int, ...], str, str]
 """Where in the manifest, what is wrong, what to do."""
@@ -26,6 +26,8 @@ HOST_KEYS = (
     "store",
 )
 """The keys of packhost.yaml that are packhost's own; no pack may own one of them."""
+HOST_FILLED = ("_tenant", "_endUser", "_identity")
+"""Arguments that only the host can speak of."""
 DESIGNED_KINDS = ("python", "http", "code", "client", "mcp", "flow", "subagent")
 
 
@@ -44,6 +46,8 @@ def manifest_faults(
 def _pack_faults(manifest: PackManifest) -> Iterator[Fault]:
     if manifest.id == RESERVED_PACK:
         yield ("id",), f"`{RESERVED_PACK}` is reserved for the host's own tools", "give the pack another id"
+    if manifest.id == INLINE_PACK:
+        yield ("id",), f"`{INLINE_PACK}` is reserved for tools of single runs", "give the pack another id"
     if manifest.config_key in HOST_KEYS:
         yield ("config_key",), f"`{manifest.config_key}` is a key of packhost's own", "give it another name"
     if manifest.config_schema is not None:
@@ -76,8 +80,12 @@ def _tool_faults(
         yield (), "`target` is missing", "write `target: module:function`"
     if tool.control and not shipped:
         yield ("control",), "`control` is for shipped packs", "leave it out"
+    if tool.kind != "http" and (where := _secret_reference(tool.config, ("config",))) is not None:
+        # what is not sent as a request would carry the value to wherever the tool likes
+        yield where, "cannot reference {{secret:NAME}}: only a tool of kind `http` can", "take it out"
     yield from _approval_faults(manifest, tool)
     yield from _schema_faults(tool)
+    yield from _hidden_faults(tool)
 
 
 def _approval_faults(manifest: PackManifest, tool: ToolSpec) -> Iterator[Fault]:
@@ -96,12 +104,33 @@ def _schema_faults(tool: ToolSpec) -> Iterator[Fault]:
     if tool.output_schema is not None:
         output = tool.output_schema
         yield from _under("output_schema", lambda: schema_faults(output, of_object=True))
-    properties = schema.get("properties")
+
+
+def _secret_reference(value: object, path: Path) -> Path | None:
+    """Where in a tool's configuration a secret is asked for."""
+    if isinstance(value, str):
+        return path if "{{secret:" in value else None
+    members = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    found = (_secret_reference(inner, (*path, step)) for step, inner in members)
+    return next((one for one in found if one is not None), None)
+
+
+def _hidden_faults(tool: ToolSpec) -> Iterator[Fault]:
+    properties = tool.input_schema.get("properties")
     known = list(properties) if isinstance(properties, dict) else []
     for index, name in enumerate(tool.hidden_parameters):
-        if name not in known:
+        if name.startswith("_internal") or name == "_identity":
+            message = f"the hidden parameter `{name}` is never filled"
+            yield ("hidden_parameters", index), message, "take it out"
+        elif name not in known:
             message, hint = choice(name, known, "a property of `input_schema`")
             yield ("hidden_parameters", index), message, hint if known else "declare it under `properties`"
+    for name in known:
+        if name in HOST_FILLED and name not in tool.hidden_parameters:
+            message = f"`input_schema`: `{name}` is the host's to fill, not the agent's to give"
+            yield ("input_schema", "properties", name), message, "name it in `hidden_parameters`"
 
 
 def _under(key: str, faults: Callable[[], Iterator[Fault]]) -> Iterator[Fault]:
