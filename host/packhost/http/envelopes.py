@@ -53,7 +53,15 @@ def stands_still(tx: Reading, run_id: str) -> bool:
     status, waiting_on = tx.execute(
         "SELECT status, waiting_on FROM executions WHERE id=?", (run_id,)
     ).fetchone()
-    return status not in _GOES_ON or (waiting_on or "").startswith(_ASKS)
+    if status not in _GOES_ON:
+        return True
+    if not (waiting_on or "").startswith(_ASKS):
+        return False
+    # once it is answered the run goes on, before its row says so
+    asked = tx.execute(
+        "SELECT status FROM approvals WHERE id=?", (waiting_on.removeprefix(_ASKS),)
+    ).fetchone()
+    return asked is not None and asked[0] == "pending"
 
 
 def envelope(parts: Parts, run_id: str) -> dict[str, Any]:

@@ -1,0 +1,304 @@
+"""Runs over the API of a real host: started through the gate, waited for, steered, followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from packhost.http.api import ENDPOINTS
+from packhost.http.kit import CLIENT
+from packhost.store.ops import approvals, calls, executions
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 30
+LOOP = {"messages": [{"role": "user", "content": "go"}], "loop": True}
+SHORT = {"messages": [{"role": "user", "content": "hi"}], "model_profile": "short"}
+WAIT = {"Prefer": "wait=20"}
+REPLIES: dict[tuple[str, str], Any] = {
+    (one.method, one.path): one.replies[min(one.replies)] for one in ENDPOINTS
+}
+
+
+def checked(method: str, path: str, answer: httpx2.Response) -> Any:
+    """A good answer that is what the document says."""
+    assert answer.status_code in (200, 202), answer.text
+    value = answer.json()
+    REPLIES[method, path].model_validate(value)
+    return value
+
+
+async def paused(client: Any) -> dict[str, Any]:
+    """A run that waits for a person."""
+    answer = await client.post("/v1/runs", json=LOOP, headers=WAIT)
+    value: dict[str, Any] = checked("POST", "/runs", answer)
+    assert value["status"] == "paused"
+    return value
+
+
+async def test_a_run_is_taken_at_once_and_can_be_waited_for(served) -> None:
+    async with served.client() as client:
+        answer = await client.post("/v1/runs", json=SHORT)
+        assert answer.status_code == 202
+        begun = checked("POST", "/runs", answer)
+        assert (begun["status"], begun["stopReason"], begun["success"]) == ("running", None, True)
+        where = answer.headers["location"]
+        assert where == f"/v1/runs/{begun['agentExecutionId']}"
+        done = await client.get(f"{where}/result", headers=WAIT)
+        assert done.headers["preference-applied"] == "wait=20"
+        value = checked("GET", "/runs/{id}/result", done)
+        assert (value["status"], value["stopReason"], value["result"]) == ("completed", "completed", "Hello.")
+        shown = checked("GET", "/runs/{id}", await client.get(where))
+        assert (shown["principal"], shown["client"]) == ("ci", CLIENT)
+        assert checked("GET", "/runs", await client.get("/v1/runs"))["runs"][0]["id"] == shown["id"]
+
+
+async def test_a_wait_answers_with_the_end(served) -> None:
+    async with served.client() as client:
+        answer = await client.post("/v1/runs", json=SHORT, headers=WAIT)
+    assert answer.status_code == 200
+    assert answer.json()["value"]["text"] == "Hello."
+
+
+async def test_a_paused_run_is_a_success_that_says_whom_it_waits_for(served) -> None:
+    async with served.client() as client, served.client("operator", "ann") as operator:
+        value = await paused(client)
+        assert (value["success"], value["stopReason"], value["result"]) == (True, "paused", "")
+        reason = value["pausedReason"]
+        assert reason["awaitReason"] == "approval_required"
+        assert reason["toolName"] == "write_file"
+        assert reason["parameters"] == {"path": "src/turn.txt", "content": "turned"}
+        where = f"/v1/approvals/{reason['approvalId']}"
+        assert checked("GET", "/approvals/{id}", await client.get(where))["status"] == "pending"
+        answer = await operator.post(f"{where}/decide", json={"decision": "approve", "reason": "fine"})
+        decided = checked("POST", "/approvals/{id}/decide", answer)
+        assert (decided["status"], decided["decided_by"], decided["decided_channel"]) == (
+            "approved",
+            "ann",
+            "api",
+        )
+        done = await client.get(f"/v1/runs/{value['agentExecutionId']}/result", headers=WAIT)
+        assert (done.json()["status"], done.json()["result"]) == ("completed", "Done.")
+        late = await operator.post(f"{where}/decide", json={"decision": "deny"})
+        assert late.status_code == 409
+
+
+async def test_a_run_is_started_by_the_tool_through_the_gate(served, host) -> None:
+    async with served.client() as client:
+        value = (await client.post("/v1/runs", json=SHORT, headers=WAIT)).json()
+    run = host.store.read(executions.get, value["agentExecutionId"])
+    (call,) = host.store.read(calls.of_execution, run.parent)
+    assert (call.tool, call.status) == ("agent-runtime:execute-turn", "ok")
+
+
+async def test_what_the_gate_refuses_is_refused_and_nothing_starts(served, host, project) -> None:
+    text = (project / "packhost.yaml").read_text()
+    rule = (
+        "policy:\n  - match: {tool: 'agent-runtime:execute-turn'}\n    decide: deny\n    reason: not today\n"
+    )
+    (project / "packhost.yaml").write_text(text.replace("policy:\n", rule))
+    async with served.client() as client:
+        answer = await client.post("/v1/runs", json={**SHORT, "stream_response": True})
+        assert (answer.status_code, answer.json()["code"]) == (403, "POLICY_DENIED")
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert "packhost.yaml" in answer.json()["rule"]
+        assert (await client.get("/v1/runs")).json()["runs"] == []
+
+
+async def test_a_run_that_must_be_asked_for_starts_once_it_was_approved(served, project) -> None:
+    text = (project / "packhost.yaml").read_text()
+    rule = (
+        "policy:\n  - match: {tool: 'agent-runtime:execute-turn'}\n    decide: ask\n    reason: first look\n"
+    )
+    (project / "packhost.yaml").write_text(text.replace("policy:\n", rule))
+    async with served.client() as client, served.client("operator", "ann") as operator:
+        asked = await client.post("/v1/runs", json=SHORT, headers=WAIT)
+        assert (asked.status_code, asked.json()["code"]) == (409, "APPROVAL_REQUIRED")
+        approval = asked.json()["approval_id"]
+        await operator.post(f"/v1/approvals/{approval}/decide", json={"decision": "approve"})
+        again = await client.post("/v1/runs", json=SHORT, headers=WAIT)
+        assert (again.status_code, again.json()["result"]) == (200, "Hello.")
+        third = await client.post("/v1/runs", json=SHORT)
+        assert third.json()["code"] == "APPROVAL_REQUIRED"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"messages": []}, 400, "INVALID_INPUT"),
+        ({}, 400, "INVALID_INPUT"),
+        ({**SHORT, "model_profile": "none"}, 409, "MODEL_NOT_CONFIGURED"),
+        ({**SHORT, "session_id": "a b"}, 400, "INVALID_INPUT"),
+        ({**SHORT, "background": False}, 400, "INVALID_INPUT"),
+    ],
+)
+async def test_a_run_that_cannot_be_is_a_clear_problem(served, body, status, code) -> None:
+    async with served.client() as client:
+        answer = await client.post("/v1/runs", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+
+
+async def test_a_key_starts_one_run_however_often_it_is_sent(served) -> None:
+    headers = {"Idempotency-Key": "k-1"}
+    async with served.client() as client:
+        answers: list[Any] = []
+
+        async def send() -> None:
+            answers.append(await client.post("/v1/runs", json=SHORT, headers=headers))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(send)
+        assert {answer.status_code for answer in answers} <= {200, 202}
+        assert len({answer.json()["agentExecutionId"] for answer in answers}) == 1
+        assert len((await client.get("/v1/runs")).json()["runs"]) == 1
+        other = await client.post("/v1/runs", json=LOOP, headers=headers)
+        assert (other.status_code, other.json()["code"]) == (422, "IDEMPOTENCY_CONFLICT")
+        bad = await client.post("/v1/runs", json=SHORT, headers={"Idempotency-Key": "a b"})
+        assert bad.status_code == 400
+        async with served.client(principal="else") as another:
+            theirs = await another.post("/v1/runs", json=SHORT, headers=headers)
+            assert theirs.json()["agentExecutionId"] != answers[0].json()["agentExecutionId"]
+
+
+async def test_a_stream_of_a_new_run_tells_it_from_its_beginning(served, read_frames) -> None:
+    async with served.client() as client:
+        body = {**SHORT, "stream_response": True}
+        with anyio.fail_after(PATIENCE):
+            async with client.stream("POST", "/v1/runs", json=body) as response:
+                assert response.headers["content-type"].startswith("text/event-stream")
+                assert response.headers["location"].startswith("/v1/runs/run_")
+                seen = [frame.event async for frame in read_frames(response)]
+    assert seen[1] == "run.queued"
+    assert seen[-1] == "run.completed"
+
+
+async def test_a_run_goes_on_when_its_stream_is_dropped(served, read_frames) -> None:
+    async with served.client() as client:
+        async with client.stream("POST", "/v1/runs", json={**SHORT, "stream_response": True}) as response:
+            where = response.headers["location"]
+        done = await client.get(f"{where}/result", headers=WAIT)
+    assert done.json()["status"] == "completed"
+
+
+async def test_others_see_nothing_of_a_run_and_steer_nothing(served) -> None:
+    async with served.client() as client, served.client(principal="mallory") as other:
+        value = await paused(client)
+        run, approval = value["agentExecutionId"], value["pausedReason"]["approvalId"]
+        for path in (f"/v1/runs/{run}", f"/v1/runs/{run}/result", f"/v1/approvals/{approval}"):
+            assert (await other.get(path)).status_code == 404
+        for deed in ("pause", "resume", "abort"):
+            assert (await other.post(f"/v1/runs/{run}/{deed}")).status_code == 404
+        assert (await other.get("/v1/approvals")).json()["approvals"] == []
+        async with served.client("auditor", "eve") as auditor:
+            assert (await auditor.get(f"/v1/runs/{run}")).status_code == 200
+            assert (await auditor.post(f"/v1/runs/{run}/abort")).status_code == 403
+
+
+async def test_a_program_steers_by_the_tools_and_so_by_their_approvals(served, host) -> None:
+    async with served.client() as client:
+        run = (await paused(client))["agentExecutionId"]
+        answer = await client.post(f"/v1/runs/{run}/abort", json={"reason": "enough"})
+        assert (answer.status_code, answer.json()["code"]) == (409, "APPROVAL_REQUIRED")
+        row = host.store.read(approvals.get, answer.json()["approval_id"])
+        assert row.tool == "agent-runtime:abort_turn"
+        assert (await client.get(f"/v1/runs/{run}")).json()["status"] == "running"
+
+
+@pytest.mark.parametrize(("role", "principal"), [("operator", "ann"), ("end-user", "ci")])
+async def test_a_person_ends_a_run_by_their_own_act(served, role, principal) -> None:
+    async with served.client() as client, served.client(role, principal) as person:
+        value = await paused(client)
+        run = value["agentExecutionId"]
+        answer = await person.post(f"/v1/runs/{run}/abort", json={"reason": "enough"})
+        ended = checked("POST", "/runs/{id}/abort", answer)
+        assert (ended["status"], ended["success"], ended["stopReason"]) == ("aborted", False, "cancelled")
+        gone = (await client.get(f"/v1/approvals/{value['pausedReason']['approvalId']}")).json()
+        assert gone["status"] == "cancelled"
+        again = await person.post(f"/v1/runs/{run}/abort")
+        assert (again.status_code, again.json()["code"]) == (409, "RESUME_STATE_CHANGED")
+
+
+async def test_resuming_tells_running_changed_and_ended_runs_apart(served) -> None:
+    async with served.client() as client, served.client("operator", "ann") as operator:
+        value = await paused(client)
+        run = value["agentExecutionId"]
+        busy = await operator.post(f"/v1/runs/{run}/resume", json={"stream_response": True})
+        assert (busy.status_code, busy.json()["code"]) == (409, "CONTINUATION_IN_PROGRESS")
+        pausing = await operator.post(f"/v1/runs/{run}/pause", json={"reason": "lunch"})
+        assert pausing.status_code == 202
+        decision = {"decision": "approve"}
+        await operator.post(f"/v1/approvals/{value['pausedReason']['approvalId']}/decide", json=decision)
+        with anyio.fail_after(PATIENCE):
+            while (shown := (await client.get(f"/v1/runs/{run}")).json())["status"] != "paused":
+                await anyio.sleep(0.02)
+        assert shown["paused_by"] == "person:ann"
+        held = (await client.get(f"/v1/runs/{run}/result")).json()
+        assert held["pausedReason"] == {"type": "person", "executionId": run}
+        mine = await client.post(f"/v1/runs/{run}/resume")
+        assert (mine.status_code, mine.json()["code"]) == (409, "APPROVAL_REQUIRED")
+        answer = await operator.post(f"/v1/runs/{run}/resume", headers=WAIT)
+        resumed = checked("POST", "/runs/{id}/resume", answer)
+        assert (resumed["status"], resumed["result"]) == ("completed", "Done.")
+        ended = await operator.post(f"/v1/runs/{run}/resume", json={"stream_response": True})
+        assert (ended.status_code, ended.json()["code"]) == (404, "NOT_FOUND")
+
+
+async def test_always_allow_gives_a_grant_that_can_be_taken_back(served) -> None:
+    async with served.client() as client, served.client("operator", "ann") as operator:
+        value = await paused(client)
+        where = f"/v1/approvals/{value['pausedReason']['approvalId']}/decide"
+        answer = await operator.post(where, json={"decision": "approve", "always": {"any": ["content"]}})
+        grant = checked("POST", "/approvals/{id}/decide", answer)["grant"]
+        listed = checked("GET", "/grants", await operator.get("/v1/grants"))["grants"]
+        assert [(one["id"], one["created_by"]) for one in listed] == [(grant, "ann")]
+        done = await client.get(f"/v1/runs/{value['agentExecutionId']}/result", headers=WAIT)
+        assert done.json()["status"] == "completed"
+        second = (await client.post("/v1/runs", json=LOOP, headers=WAIT)).json()
+        assert second["status"] == "completed", "the grant covers the same call"
+        gone = checked("POST", "/grants/{id}/revoke", await operator.post(f"/v1/grants/{grant}/revoke"))
+        assert gone["state"] == "revoked"
+        assert (await operator.get("/v1/grants")).json() == {"grants": [], "next": None}
+        assert len((await operator.get("/v1/grants?all=true")).json()["grants"]) == 1
+        assert (await operator.post(f"/v1/grants/{grant}/revoke")).status_code == 409
+
+
+async def test_one_lowers_ones_own_session_and_only_an_operator_raises(served) -> None:
+    body: Callable[[str], dict[str, str]] = lambda level: {"level": level}  # noqa: E731
+    async with served.client() as client, served.client("operator", "ann") as operator:
+        session = (await client.post("/v1/runs", json=SHORT, headers=WAIT)).json()["sessionId"]
+        where = f"/v1/sessions/{session}/autonomy"
+        lowered = checked("POST", "/sessions/{id}/autonomy", await client.post(where, json=body("observe")))
+        assert (lowered["level"], lowered["principal"]) == ("observe", "ci")
+        raised = await client.post(where, json=body("guarded"))
+        assert (raised.status_code, raised.json()["scope"]) == (403, "approvals:decide")
+        assert (await operator.post(where, json=body("guarded"))).json()["level"] == "guarded"
+        async with served.client(principal="mallory") as other:
+            assert (await other.post(where, json=body("observe"))).status_code == 404
+        assert (await client.post(where, json=body("godlike"))).status_code == 400
+
+
+async def test_what_there_is_can_be_looked_at(served) -> None:
+    async with served.client() as client, served.client("auditor", "eve") as auditor:
+        tools = checked("GET", "/tools", await client.get("/v1/tools"))
+        names = [one["tool"] for one in tools["tools"]]
+        assert "workspace:write_file" in names
+        one = checked("GET", "/tools/{tool}", await client.get("/v1/tools/workspace:write_file"))
+        assert one["enforcement"] == "host"
+        missing = await client.get("/v1/tools/workspace:wriet_file")
+        assert (missing.status_code, missing.json()["code"]) == (404, "TOOL_NOT_FOUND")
+        packs = checked("GET", "/packs", await client.get("/v1/packs"))["packs"]
+        assert {pack["id"] for pack in packs} == {"agent-runtime", "workspace"}
+        status = checked("GET", "/status", await client.get("/v1/status"))
+        assert status["identity"]["principal"] == "ci"
+        head = checked("GET", "/audit/head", await auditor.get("/v1/audit/head"))
+        assert head["count"] > 0
+        arguments = {"path": "src/a", "content": "b"}
+        question = {"tool": "workspace:write_file", "arguments": arguments}
+        told = checked("POST", "/explain", await client.post("/v1/explain", json=question))
+        assert told["verdict"] == "ask"
+        outside = {**question, "arguments": {**arguments, "path": "etc/a"}}
+        assert (await client.post("/v1/explain", json=outside)).json()["refusal"]["code"] == "SCOPE_DENIED"
