@@ -20,6 +20,7 @@ import pytest
 import packhost_packs.agent_runtime
 from packhost.control.base import Parts
 from packhost.control.evidence import evidence_of
+from packhost.executions.membership import Membership, replica, uptime
 from packhost.executions.runs import Runs
 from packhost.gate import Answer, Caller, CallRequest, Gate, Outcome, Prompt
 from packhost.gate.catalog import build_catalog
@@ -35,6 +36,7 @@ from packhost.packs.registry import Registry
 from packhost.rules.policy import NamedApproval, Policy, Rule
 from packhost.rules.scopes import Layer, parse_scope
 from packhost.shipped import shipped_manifest
+from packhost.store.base import Store
 from packhost.store.ops import approvals, calls, events, executions
 from packhost.store.rows import ApprovalRow, CallRow, ExecutionRow
 from packhost.store.sqlite import SqliteStore
@@ -98,11 +100,28 @@ async def echo(context: CallContext, arguments: dict[str, Any]) -> Any:
     return {"echo": arguments}
 
 
+class Clock:
+    """The uptime of one host, which a test may let jump."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return uptime() + self.ahead
+
+
 class Lab:
     """One host process: gate, runs and what they share."""
 
     def __init__(
-        self, store: SqliteStore, root: Path, descriptor: int, tasks: anyio.abc.TaskGroup, owner: str
+        self,
+        store: Store,
+        root: Path,
+        descriptor: int,
+        tasks: anyio.abc.TaskGroup,
+        owner: str,
+        shared: bool = False,
+        lease: float = 0.3,
     ) -> None:
         self.store = store
         self.owner = owner
@@ -111,6 +130,7 @@ class Lab:
         self.rules: list[Rule] = []
         self.section: dict[str, Any] = {}
         self.secrets: dict[str, str] = {}
+        self.variables: dict[str, Any] = {}
         self._kinds = {"lab": self.kind, "python": PythonKind(root)}
         self._tools: dict[str, Tool] = {}
         self._configuration: Configuration | None = None
@@ -119,6 +139,10 @@ class Lab:
             self._add("agent-runtime", spec)
         self.tool("look", permission="read")
         self.tool("note")
+        self.clock = Clock()
+        self.membership = Membership(
+            store, replica(owner, key_sha="k"), shared=shared, lease=lease, clock=self.clock
+        )
         self.gate = Gate(
             store=store,
             key=b"k" * 32,
@@ -126,6 +150,7 @@ class Lab:
             owner=owner,
             configuration=self.configuration,
             services=lambda: self.services,  # type: ignore[arg-type, return-value]
+            check=self.membership.check,
         )
         plugins = build_plugins([packhost_packs.agent_runtime])
         self.drivers = {
@@ -138,7 +163,7 @@ class Lab:
             drivers=self.drivers,
             tasks=tasks,
             configuration=self.configuration,
-            lease=0.3,
+            membership=self.membership,
         )
         self.services = SimpleNamespace(
             runs=self.runs, sessions=self.gate.sessions, approvals=self.gate.approvals
@@ -176,13 +201,13 @@ class Lab:
             registry = Registry(tools=self._tools, approvals={CONTROL.name: CONTROL})
             bounds = (Layer("workspace bound", (parse_scope("path read **"), parse_scope("path write **"))),)
             self._configuration = Configuration(
-                catalog=build_catalog(registry, self._kinds, bounds, 1),
+                catalog=build_catalog(registry, self._kinds, bounds, 1, self.variables),
                 policies=(Policy(tuple(self.rules)),),
                 limits=Limits(1 << 20, 1 << 22),
                 autonomy=Autonomy("guarded", "autonomous"),
                 terms=Terms(timeout=600.0, unattended="hold"),
                 require="partial",
-                variables={},
+                variables=self.variables,
                 sections={"agent-runtime": self.section},
                 resolve_secret=self.secrets.__getitem__,
                 redact=self._redact,
@@ -256,18 +281,22 @@ class Lab:
 class Building:
     """The workspace in which one host follows another on the same store."""
 
-    store: SqliteStore
+    store: Store
     root: Path
     descriptor: int
 
     @asynccontextmanager
-    async def host(self, owner: str) -> AsyncIterator[Lab]:
-        """A host that is killed at the end of the block: nothing is tidied up."""
+    async def host(self, owner: str, *, shared: bool = False, lease: float = 0.3) -> AsyncIterator[Lab]:
+        """A host that is killed at the end of the block: nothing is tidied up.
+
+        One that is `shared` stands beside others and takes up what they had to let go.
+        """
         async with anyio.create_task_group() as tasks:
-            lab = Lab(self.store, self.root, self.descriptor, tasks, owner)
-            await self.store.write(executions.interrupt_orphans, owner)
+            lab = Lab(self.store, self.root, self.descriptor, tasks, owner, shared, lease)
             await lab.runs.start_up()
             tasks.start_soon(lab.runs.wake_due)
+            if shared:
+                tasks.start_soon(lab.runs.take_up)
             try:
                 yield lab
             finally:
@@ -282,7 +311,7 @@ def building_type() -> type[Building]:
     return Building
 
 
-def every_run_passes_the_validator(store: SqliteStore) -> None:
+def every_run_passes_the_validator(store: Store) -> None:
     """Whatever a test did with its runs: each is written as a trace in which nothing is broken."""
     (writers,) = build_plugins([packhost_packs.agent_runtime]).hook.packhost_trace_writers()
     nothing: Any = SimpleNamespace(catalog=SimpleNamespace(listed=lambda: []))

@@ -75,6 +75,7 @@ async def test_whoever_waits_is_told_what_goes_on_and_the_progress_only_grows(la
 
 async def test_hidden_parameters_are_not_shown_to_a_model(lab: Any) -> None:
     schema = {"type": "object", "properties": {"a": {}, "tenant": {}}, "required": ["a", "tenant"]}
+    lab.variables["tenant"] = "acme"
     lab.tool("note", input_schema=schema, hidden_parameters=("tenant",))
     offered: list[Any] = []
 
@@ -536,7 +537,6 @@ async def test_without_a_model_the_call_says_how_to_set_one_up(lab: Any) -> None
     [
         {"runtime_tools": [{}]},
         {"client_tools": [{}]},
-        {"variables": {"a": 1}},
     ],
 )
 async def test_what_is_not_built_yet_is_refused_by_name(lab: Any, asked: dict[str, Any]) -> None:

@@ -290,6 +290,7 @@ class Handle:
             attended=active.asker is not None,
             epoch=active.epoch,
             variables=self._variables,
+            subagent=self._request.spec.get("subagent"),
         )
 
 

@@ -52,6 +52,16 @@ def _checked_tool(pattern: str) -> str:
     return pattern
 
 
+def _checked_variables(variables: dict[str, Any]) -> dict[str, Any]:
+    for name in variables:
+        if name in ("_endUser", "_identity") or name.startswith("_internal"):
+            raise fault(f"the variable `{name}` is the host's own", "take it out")
+    tenant = variables.get("_tenant")
+    if tenant is not None and not (isinstance(tenant, dict) and isinstance(tenant.get("id"), str)):
+        raise fault("the variable `_tenant` has no `id`", "write `_tenant: {id: NAME}`")
+    return variables
+
+
 def _checked_path(path: str) -> str:
     if not path.strip() or "\0" in path:
         raise fault("a pack's path names its folder", "write `path: ./my-pack`")
@@ -234,8 +244,9 @@ class Settings(_Model):
         default_factory=dict,
         description="Where secrets come from: `env:NAME`, `file:PATH`, `cmd:…`, `keyring:…`.",
     )
-    variables: dict[str, Any] = Field(
-        default_factory=dict, description="Values of hidden parameters, by name."
+    variables: Annotated[dict[str, Any], AfterValidator(_checked_variables)] = Field(
+        default_factory=dict,
+        description="Values of hidden parameters, by name. `_tenant: {id: NAME}` says whom calls are made for.",
     )
     store: Annotated[str, AfterValidator(_checked_store)] = Field(
         default="sqlite",

@@ -11,15 +11,16 @@ from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.requests import turn_spec
 from packhost_packs.agent_runtime.workflows.start import workflow_spec
 
-_UNBUILT = ("runtime_tools", "client_tools", "variables")
+_UNBUILT = ("runtime_tools", "client_tools")
+_THE_HOSTS = ("_tenant", "_endUser", "_identity")
 RESULTS = ".agent-runtime/results"
 
 
 async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Start a run of turns or a workflow; its result, or where it stands.
 
-    Raises `InvalidInput` for a member that is not built yet and for a workflow that could not run, and
-    `PackhostError` with `MODEL_NOT_CONFIGURED` when no model is set up.
+    Raises `InvalidInput` for a member that is not built yet, for a variable that is the host's own and for
+    a workflow that could not run, and `PackhostError` with `MODEL_NOT_CONFIGURED` when no model is set up.
     """
     for name in _UNBUILT:
         if arguments.get(name):
@@ -27,10 +28,13 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
                 f"`{name}` is not available in this version", path=f"/{name}", hint="leave it out of the call"
             )
     host = services(context)
+    variables = _variables(arguments)
     if arguments.get("workflow") is not None:
         driver, spec = WORKFLOW, workflow_spec(context, arguments)
     else:
         driver, spec = TURN, _spec(context, arguments)
+    if variables:
+        spec["variables"] = variables
     background = bool(arguments.get("background"))
     run_id = await host.runs.start(
         driver, spec, context=context, session_id=arguments.get("session_id"), background=background
@@ -40,6 +44,19 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
     else:
         view = await host.runs.wait(run_id, context=context)
     return exported(context, arguments, result_of(view))
+
+
+def _variables(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What fills hidden parameters in this run, where the workspace leaves them open."""
+    variables: Mapping[str, Any] = arguments.get("variables") or {}
+    for name in variables:
+        if name in _THE_HOSTS or name.startswith("_internal"):
+            raise InvalidInput(
+                f"the variable `{name[:64]}` is the host's own",
+                path=f"/variables/{name}",
+                hint="leave it out",
+            )
+    return variables
 
 
 def exported(context: CallContext, arguments: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
