@@ -23,6 +23,7 @@ from packhost.kinds.context import (
     ToolOutcome,
 )
 from packhost.kinds.files import Files, FileStat, Walk
+from packhost.kinds.http_tools import http_tool
 from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessage, RunRecord, TraceWriter
 from packhost.kinds.reply import FetchReply
 
@@ -58,4 +59,5 @@ __all__ = [
     "TraceWriter",
     "Walk",
     "hookimpl",
+    "http_tool",
 ]

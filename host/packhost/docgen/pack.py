@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packhost.docgen.markdown import code, in_cell
+from packhost.kinds.http_config import describe
 from packhost.manifest.model import PackManifest, ToolSpec
 
 GENERATED = (
@@ -45,6 +46,7 @@ def _details(pack: str, tool: ToolSpec) -> list[str]:
         f"- Permission: {code(tool.permission)}",
         f"- Required approvals: {_listed(tool.required_approvals, ', ')}",
         f"- Required scopes: {_listed(tool.required_scopes, ', ')}",
+        *([f"- Request: {describe(tool)}"] if tool.kind == "http" else []),
         "",
         tool.description.strip(),
         "",

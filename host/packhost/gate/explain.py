@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from packhost.gate.evaluate import Evaluation, Stopped
 from packhost.gate.types import CallRequest, Step, Trace
+from packhost.kinds.base import Describing
 from packhost.rules.autonomy import Level
 from packhost.rules.scopes import format_scope
 
@@ -49,5 +50,6 @@ def _passed(found: Evaluation, level: Level, grant_id: str | None) -> Trace:
         steps.append(Step("approve", True, detail))
     kind = "best-effort" if spec.idempotent else "mandatory, committed before the effect"
     steps.append(Step("intent", True, kind))
-    steps.append(Step("run", True, f"at most {spec.timeout:g} s; nothing was run now"))
+    does = f"{entry.kind.describe(spec)}; " if isinstance(entry.kind, Describing) else ""
+    steps.append(Step("run", True, f"{does}at most {spec.timeout:g} s; nothing was run now"))
     return Trace(tool.id.canonical, tuple(steps), "ask" if asks else "allow", None, enforcement)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from packhost.errors import Place
 from packhost.kinds.context import CallContext
@@ -98,3 +98,11 @@ class Kind(Protocol):
 
     async def close(self) -> None:
         """End everything that still runs."""
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """A kind that can say in a line what its tools do outside."""
+
+    def describe(self, spec: ToolSpec) -> str:
+        """What a tool does where, with secrets by name; for `explain` and reference pages."""
