@@ -14,6 +14,7 @@ from packhost.errors import PackhostError, StoreUnavailable
 from packhost.packs.discover import EntryPoints
 from packhost.store.lock import HostLock
 from packhost.store.opening import SQLITE
+from packhost.store.restoring import finish
 from packhost.transports.holder import call_control
 from packhost.transports.relay import relay_stdio
 from packhost.transports.socket import socket_server
@@ -41,6 +42,7 @@ class RemoteControl:
 @asynccontextmanager
 async def hold(root: Root, lease: float | None = None) -> AsyncIterator[Host]:
     """A running host that further processes reach by its socket; the caller holds the lock."""
+    finish(root.state)
     async with open_host(root, lease) as host, socket_server(root.socket, host.serve_wire, host.operate):
         yield host
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from packhost.cli.exports import Proof, check_files
 from packhost.cli.host import request, with_control
 from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import moment, print_facts, print_json
@@ -18,7 +20,7 @@ from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.control.base import Control
 from packhost.errors import ConfigInvalid, InvalidInput
 from packhost.gate.display import shorten, visible
-from packhost.store.seals import ExportSeal, anchor_line, check_export, read_anchors
+from packhost.store.seals import Anchor, ExportSeal, anchor_line, read_anchors
 from packhost.workspace.secrets import Secrets
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -82,6 +84,7 @@ def head(workspace: Path | None, as_json: bool) -> None:
         "packhost audit verify",
         "packhost audit verify --anchor /mnt/safe/anchors.jsonl --hmac-key env:AUDIT_KEY",
         "packhost audit verify --export record.jsonl --hmac-key env:AUDIT_KEY",
+        "packhost audit verify --export pruned-1.jsonl --export pruned-2.jsonl --join",
     ),
 )
 @click.option(
@@ -91,7 +94,15 @@ def head(workspace: Path | None, as_json: bool) -> None:
     "--anchor", type=_FILE, metavar="FILE", help="A file of anchors that the chain must go through."
 )
 @click.option(
-    "--export", "exported", type=_FILE, metavar="FILE", help="Look at an export, not at this record."
+    "--export",
+    "exported",
+    type=_FILE,
+    metavar="FILE",
+    multiple=True,
+    help="Look at an export, not at this record; may be given for each of several parts.",
+)
+@click.option(
+    "--join", is_flag=True, help="Look at this record as well: the exports and it must be one chain."
 )
 @key_option
 @workspace_option
@@ -101,7 +112,8 @@ def verify(
     ctx: click.Context,
     hashes: tuple[str, ...],
     anchor: Path | None,
-    exported: Path | None,
+    exported: tuple[Path, ...],
+    join: bool,
     key: bytes | None,
     workspace: Path | None,
     as_json: bool,
@@ -111,21 +123,50 @@ def verify(
     A chain cannot show that its end was cut off, and whoever may write the store may write it anew: a head or
     a file of anchors that is kept elsewhere proves that neither was done since. With a key each anchor, or
     the export's signature, must be made with it.
+
+    A record whose beginning was pruned is held to what is on record of that. An anchor in the pruned part is
+    held to only together with the export of it: `--export FILE --join`.
     """
-    if exported is not None:
-        ctx.exit(_verify_export(exported, key, as_json))
-    anchors: list[dict[str, Any]] = [{"hash": one} for one in hashes]
+    anchors = [Anchor(one) for one in hashes]
     if anchor is not None:
-        text = _read(anchor)
-        anchors += [{"hash": one.hash, "id": one.id} for one in read_anchors(text, str(anchor), key)]
+        anchors += read_anchors(_read(anchor), str(anchor), key)
         if not anchors:
             raise InvalidInput(f"`{anchor}` holds no anchor", hint="`packhost audit anchor` writes one")
-    found = request(workspace, "audit.verify", anchors=anchors)
+    if join and not exported:
+        raise InvalidInput("there is no export to join", hint="name its file: `--export FILE --join`")
+    proof = check_files(exported, key, anchors) if exported else None
+    found: dict[str, Any] | None = None
+    if proof is None or join:
+        left = [one for one in anchors if proof is None or not proof.reaches(one)]
+        given = [{"hash": one.hash, "id": one.id} for one in left]
+        found = request(workspace, "audit.verify", anchors=given)
+        if proof is not None and proof.span is not None:
+            joined = request(workspace, "audit.join", **asdict(proof.span))
+            proof = replace(proof, fault=proof.fault or joined["fault"])
+    ok = _holds(len(anchors), found, proof)
     if as_json:
-        print_json(found)
+        print_json({**(found or {}), **(proof.as_json() if proof is not None else {}), "ok": ok})
     else:
-        _tell_verified(found)
-    ctx.exit(OK if found["ok"] else FAILED)
+        if proof is not None:
+            _tell_export(proof, joined=found is not None)
+        if found is not None:
+            _tell_verified(found)
+        if not ok and _sound(found, proof):
+            bad = click.style("✗", fg="red")
+            click.echo(f"{bad} none of the heads that were kept could be held to: join the exports of them")
+    ctx.exit(OK if ok else FAILED)
+
+
+def _sound(found: dict[str, Any] | None, proof: Proof | None) -> bool:
+    return (found is None or bool(found["ok"])) and (proof is None or proof.ok)
+
+
+def _holds(anchors: int, found: dict[str, Any] | None, proof: Proof | None) -> bool:
+    """All that was looked at is sound, and where heads were kept at least one of them could be held to."""
+    held = len(proof.seen) if proof is not None else 0
+    if found is not None:
+        held += found["anchors"] - len(found["unchecked"])
+    return _sound(found, proof) and (held > 0 or not anchors)
 
 
 def _tell_verified(found: dict[str, Any]) -> None:
@@ -136,30 +177,43 @@ def _tell_verified(found: dict[str, Any]) -> None:
         )
     else:
         gone = f", {found['redacted']} payloads redacted on record" if found["redacted"] else ""
-        click.echo(f"{good} {found['events']} events, every link holds{gone}")
+        begin = f" from {found['pruned'] + 1} on" if found["pruned"] else ""
+        click.echo(f"{good} {found['events']} events{begin}, every link holds{gone}")
         click.echo(f"  head {found['head']}")
+    note = click.style("·", fg="yellow")
+    for one in found["prunings"]:
+        why = f": {one['reason']}" if one["reason"] else ""
+        exported = f"export {one['exported'][:16]}…" if one["exported"] else "without an export"
+        click.echo(
+            f"{note} events {one['first']} to {one['last']} were pruned {moment(one['at'])} by {one['by']}, "
+            f"{exported}{why}"
+        )
+    if found["unfinished"]:
+        click.echo(f"{note} {found['unfinished']} of them are still there: `packhost store prune` goes on")
+    for text in found["unchecked"]:
+        click.echo(f"{note} {text}")
     for text in found["missed"]:
         click.echo(f"{bad} {text}")
-    if found["anchors"] and not found["missed"]:
-        click.echo(f"{good} it goes through {found['anchors']} of {found['anchors']} heads that were kept")
+    held = found["anchors"] - len(found["unchecked"]) - len(found["missed"])
+    if held and not found["missed"]:
+        click.echo(f"{good} it goes through {held} of {found['anchors']} heads that were kept")
 
 
-def _verify_export(file: Path, key: bytes | None, as_json: bool) -> int:
-    report = check_export(_read(file).splitlines(), key)
-    ok = not report.broken and report.signed is not False
-    if as_json:
-        facts = {name: getattr(report, name) for name in ("count", "first", "head", "broken", "signed")}
-        print_json({"ok": ok, **facts})
-        return OK if ok else FAILED
-    mark = click.style("✓", fg="green") if ok else click.style("✗", fg="red")
+def _tell_export(proof: Proof, *, joined: bool) -> None:
+    mark = click.style("✓", fg="green") if proof.ok else click.style("✗", fg="red")
     signed = {
         True: "the signature fits",
         False: "it has no signature that fits",
         None: "no key to check with",
     }
-    click.echo(f"{mark} {report.count} events from {report.first}: {report.broken or 'every link holds'}")
-    click.echo(f"  {signed[report.signed]}; head {report.head or 'none'}")
-    return OK if ok else FAILED
+    click.echo(f"{mark} {proof.count} events from {proof.first}: {proof.fault or 'every link holds'}")
+    click.echo(f"  {signed[proof.signed]}; head {proof.head or 'none'}")
+    if proof.seen:
+        click.echo(f"{mark} it goes through {len(proof.seen)} of the heads that were kept")
+    if joined and proof.ok:
+        click.echo(f"{mark} the record goes on where the export ends")
+    for text in proof.missed:
+        click.echo(f"{click.style('✗', fg='red')} {text}")
 
 
 def _read(file: Path) -> str:
@@ -225,26 +279,54 @@ async def _export(control: Control, after: int, limit: int | None, seal: ExportS
         cursor = found["next"]
 
 
-@command.command("redact", epilog=examples('packhost audit redact --event 42 --reason "a key was in it"'))
+@command.command(
+    "redact",
+    epilog=examples(
+        'packhost audit redact --event 42 --reason "a key was in it"',
+        'packhost audit redact --event 42 --run --texts key.txt --reason "a key was in it"',
+    ),
+)
 @click.option("--event", type=click.IntRange(1), required=True, help="The event's number.")
 @click.option("--reason", required=True, help="Why; it stays on record.")
+@click.option("--run", is_flag=True, help="Take the same texts out of the whole run of the event.")
+@click.option(
+    "--texts", type=_FILE, metavar="FILE", help="With --run: further texts to take out, one a line."
+)
 @workspace_option
 @json_option
 @click.pass_context
-def redact(ctx: click.Context, event: int, reason: str, workspace: Path | None, as_json: bool) -> None:
+def redact(
+    ctx: click.Context,
+    event: int,
+    reason: str,
+    run: bool,
+    texts: Path | None,
+    workspace: Path | None,
+    as_json: bool,
+) -> None:
     """Remove what an event holds, for good; the chain stays whole and the redaction is on record.
 
     What a call was given stands in several events, those of the call and of its approval: all of them are
-    shown, and you are asked at your terminal. Messages of a session are not part of the record's chain.
+    shown, and you are asked at your terminal. With --run the same texts also go from the run's request,
+    state and result, its other calls and events, and the messages of its session; such a run must not be
+    running. Copies outside the store, such as exports, archives and backups, keep what they hold.
     """
     refuse_agents("packhost audit redact")
-    found = request(workspace, "audit.redact", event=event, look=True)
+    if texts is not None and not run:
+        raise InvalidInput("`--texts` goes with `--run`", hint="say `--run` as well")
+    wanted = [line for line in _read(texts).splitlines() if line] if texts is not None else []
+    more: dict[str, Any] = {"run": True, "texts": wanted} if run else {}
+    found = request(workspace, "audit.redact", event=event, look=True, **more)
     with Terminal("redacting") as terminal:
         terminal.write("This would be removed for good:\n")
         for one in found["events"]:
             terminal.write(f"  event {one['id']}, {one['type']}: {visible(shorten(one['data'], 300))}\n")
+        if run:
+            terminal.write(f"  and the same texts in {_said(found['traces'])}\n")
         agreed = terminal.confirm("Remove it?")
-    done = request(workspace, "audit.redact", event=event, reason=reason) if agreed else {"events": []}
+    done = (
+        request(workspace, "audit.redact", event=event, reason=reason, **more) if agreed else {"events": []}
+    )
     if as_json:
         print_json({"redacted": done["events"], "reason": reason})
     else:
@@ -252,3 +334,9 @@ def redact(ctx: click.Context, event: int, reason: str, workspace: Path | None, 
             f"redacted events {', '.join(map(str, done['events']))}" if agreed else "nothing was removed"
         )
     ctx.exit(OK if agreed else REFUSED)
+
+
+def _said(traces: dict[str, Any]) -> str:
+    parts = [f"`{part}`" for part in traces["parts"]]
+    counts = [f"{traces[name]} {name}" for name in ("messages", "calls", "events", "approvals")]
+    return f"{', '.join([*parts, *counts])} of {', '.join(traces['runs'])}"

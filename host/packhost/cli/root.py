@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "policy": ("policy", "Test, check and replay the rules."),
     "learn": ("learn", "Propose the narrowest packhost.yaml for what really happened."),
     "audit": ("audit", "Prove and print the record."),
+    "store": ("store", "Look after the store: backups, migrations, pruning."),
     "docs": ("docs", "Reference pages of packs."),
     "connect": ("connect", "Print what connects a client to this workspace."),
     "doctor": ("doctor", "Check this installation and workspace."),

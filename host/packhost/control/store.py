@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,27 +13,27 @@ import anyio.to_thread
 
 from packhost.control.base import Parts, text, whole
 from packhost.errors import Conflict, InvalidInput
-from packhost.store.base import Store
 from packhost.store.info import describe, sqlite_files
 from packhost.store.ops import events
 from packhost.store.pruning import Cutoffs, Plan, plan, prune
-from packhost.store.sqlite import STORE_NAME
 from packhost.workspace.settings import SHORTEST_KEPT
 
 
 async def info(parts: Parts, params: Mapping[str, Any]) -> Any:
     """What the store is and holds; never a password."""
     await parts.store.flush()
-    kind = parts.workspace.store.partition(":")[0]
-    found: dict[str, Any] = {"kind": "sqlite" if kind == "sqlite" else "postgresql", "holder": os.getpid()}
-    if kind == "sqlite":
-        found |= sqlite_files(parts.workspace.root.state / STORE_NAME)
-    return found | await anyio.to_thread.run_sync(_describe, parts.store)
+    return await anyio.to_thread.run_sync(_info, parts)
 
 
-def _describe(store: Store) -> dict[str, Any]:
-    with store.snapshot() as view:
-        return describe(view)
+def _info(parts: Parts) -> dict[str, Any]:
+    known = parts.store.info()
+    found: dict[str, Any] = {"kind": known.kind, "place": known.place, "holder": os.getpid()}
+    if known.kind == "sqlite":
+        found |= sqlite_files(Path(known.place))
+    else:
+        found |= {"bytes": known.size, "engine": known.engine}
+    with parts.store.snapshot() as view:
+        return found | describe(view)
 
 
 async def kept(parts: Parts, params: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from packhost.errors import ConfigInvalid
-from packhost.store.address import SCHEMES, parse_address
+from packhost.store.address import SCHEMES, Address, parse_address
 from packhost.store.base import Store
 from packhost.store.sqlite import STORE_NAME, SqliteStore
 from packhost.workspace.secrets import SHORTEST, Secrets
@@ -22,11 +22,7 @@ def open_store(setting: str, state: Path, workspace: str, secrets: Secrets) -> S
     """
     if setting == SQLITE:
         return SqliteStore(state / STORE_NAME, workspace)
-    url = setting if setting.startswith(SCHEMES) else secrets.follow(setting, "the store's address")
-    address = parse_address(url.strip(), workspace)
-    for password in address.passwords:
-        if len(password) >= SHORTEST:  # a shorter one would be found in every other word
-            secrets.redactor.add(password)
+    address = address_of(setting, workspace, secrets)
     try:
         from packhost.store.postgres import PostgresStore  # heavy, and an extra
     except ImportError as error:
@@ -35,3 +31,13 @@ def open_store(setting: str, state: Path, workspace: str, secrets: Secrets) -> S
             hint="install it: python3 -m pip install 'packhost[postgres]'",
         ) from error
     return PostgresStore(address, copies=state)
+
+
+def address_of(setting: str, workspace: str, secrets: Secrets) -> Address:
+    """The database that a setting other than `sqlite` names. Raises `ConfigInvalid` as `open_store`."""
+    url = setting if setting.startswith(SCHEMES) else secrets.follow(setting, "the store's address")
+    address = parse_address(url.strip(), workspace)
+    for password in address.passwords:
+        if len(password) >= SHORTEST:  # a shorter one would be found in every other word
+            secrets.redactor.add(password)
+    return address
