@@ -82,6 +82,11 @@ class Runs:
         self._tasks.start_soon(self._membership.keep, self._engine)
         self._tasks.start_soon(self._engine.follow_wishes)
 
+    @property
+    def going(self) -> int:
+        """How many runs go on in this host."""
+        return len(self._engine.active)
+
     async def shut_down(self) -> None:
         """Stop every run where it is, within two seconds; the next host finds them interrupted."""
         await self._engine.shut_down()
