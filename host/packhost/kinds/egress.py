@@ -233,7 +233,8 @@ def check_scopes(target: Target, layers: Sequence[Layer]) -> bool:
             patterns=uncovered.patterns,
             place=uncovered.place,
         )
-    exact = all(NetworkScope(target.host, target.port) in layer.scopes for layer in layers)
+    named = NetworkScope(target.host, target.port)
+    exact = all(named in layer.scopes for layer in layers)
     if not target.secure and not exact:
         raise _denied(target, "is not encrypted", "use https, or name host and port in the scope")
     return exact
@@ -247,21 +248,27 @@ async def allowed_address(target: Target, layers: Sequence[Layer], resolve: Reso
     """
     exact = check_scopes(target, layers)
     try:
-        found = [
-            ipaddress.ip_address(text.partition("%")[0]) for text in await resolve(target.host, target.port)
-        ]
+        found = await resolve(target.host, target.port)
+        for text in found:
+            if not reachable(text, target.host, exact):
+                raise _denied(
+                    target,
+                    f"leads to `{text[:64]}`, which is not public",
+                    "name its host and port in the scope",
+                )
     except (OSError, UnicodeError):
         raise ToolFailed(
             f"the name `{target.host}` cannot be looked up", hint="check it", passing=True
         ) from None
     if not found:
         raise ToolFailed(f"the name `{target.host}` has no address", hint="check it")
-    for address in found:
-        if not may_reach(address, target.host, exact=exact):
-            raise _denied(
-                target, f"leads to `{address}`, which is not public", "name its host and port in the scope"
-            )
-    return str(found[0])
+    return found[0].partition("%")[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def reachable(address: str, host: str, exact: bool) -> bool:
+    """`may_reach`, of an address as it is written."""
+    return may_reach(ipaddress.ip_address(address.partition("%")[0]), host, exact=exact)
 
 
 def may_reach(address: Address, host: str, *, exact: bool) -> bool:

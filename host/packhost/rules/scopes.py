@@ -322,11 +322,17 @@ def path_use(access: Access, relative: str, layers: Sequence[Layer]) -> Uncovere
 def network_use(host: str, port: int | None, layers: Sequence[Layer]) -> Uncovered | None:
     """Why a host may not be reached at a port (`None`: at whichever); `None` when it may."""
     try:
-        needed = NetworkScope(canonical_host(host), port)
-        shown = format_scope(needed)
+        name = canonical_host(host)
     except ConfigInvalid:
-        needed, shown = NetworkScope("", port), f"network {printable(host)}"
-    return _exact_use(needed, shown, layers)
+        return _exact_use(NetworkScope("", port), f"network {printable(host)}", layers)
+    for layer in layers:
+        if not any(
+            type(scope) is NetworkScope and scope.host == name and (scope.port is None or scope.port == port)
+            for scope in layer.scopes
+        ):
+            needed = NetworkScope(name, port)
+            return _refusal(layer, format_scope(needed), needed)
+    return None
 
 
 def env_use(name: str, layers: Sequence[Layer]) -> Uncovered | None:
