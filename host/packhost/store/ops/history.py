@@ -13,7 +13,7 @@ _SELECT = (
     "SELECT e.id, e.ts, e.type, e.execution_id, e.data_json, x.principal, x.client, x.session_id"
     " FROM events e LEFT JOIN executions x ON x.id = e.execution_id"
     " WHERE e.id>? AND e.ts>=? AND e.type IN ('call.started','call.refused')"
-    " AND e.data_json IS NOT NULL AND (? IS NULL OR e.execution_id=?) ORDER BY e.id LIMIT ?"
+    " AND e.data_json IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR e.execution_id=?) ORDER BY e.id LIMIT ?"
 )
 
 
