@@ -8,6 +8,7 @@ import pty
 import select
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from packhost.cli import terminal
 from packhost.cli.run import run
 
 PATIENCE = 20.0
+DAY = 86_400.0
 
 SETTINGS = """\
 packhost: 1
@@ -143,3 +145,23 @@ def person(monkeypatch: pytest.MonkeyPatch, empty: Path) -> Iterator[Callable[..
         thread.join(PATIENCE)
         os.close(slave)
         os.close(someone.master)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the wall clock back by so many seconds."""
+    real = time.time
+
+    def back(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: real() - seconds)
+
+    return back
+
+
+@pytest.fixture
+def aged(workspace: Path, packhost: Callable[..., Any], clock: Callable[[float], None]) -> Path:
+    """A workspace with two calls of three days ago on record, and one of now."""
+    for days in (3, 3, 0):
+        clock(days * DAY)
+        assert packhost("call", "workspace:read_file", '{"path": "README.md"}').status == 0
+    return workspace

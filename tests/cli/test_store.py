@@ -17,26 +17,6 @@ KEY = "0123456789abcdef0123456789abcdef"
 DAY = 86_400.0
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets the wall clock back by so many seconds."""
-    real = time.time
-
-    def back(seconds: float) -> None:
-        monkeypatch.setattr(time, "time", lambda: real() - seconds)
-
-    return back
-
-
-@pytest.fixture
-def used(workspace: Path, packhost: Callable[..., Any], clock: Callable[[float], None]) -> Path:
-    """A workspace with two calls of three days ago on record, and one of now."""
-    for days in (3, 3, 0):
-        clock(days * DAY)
-        assert packhost("call", "workspace:read_file", '{"path": "README.md"}').status == 0
-    return workspace
-
-
 def state_of(project: Path) -> Path:
     (state,) = (project.parent / "state" / "packhost").iterdir()
     return state
@@ -47,10 +27,10 @@ def test_a_store_that_is_not_there_yet_is_said_to_be_none(empty: Path, packhost:
     assert (ran.status, "there is no store here yet" in ran.err) == (2, True)
 
 
-def test_info_says_what_the_store_is_and_holds(used: Path, packhost: Callable[..., Any]) -> None:
+def test_info_says_what_the_store_is_and_holds(aged: Path, packhost: Callable[..., Any]) -> None:
     found = packhost("store", "info", "--json").json
     assert (found["kind"], found["schema"], found["holder"]) == ("sqlite", found["known_schema"], None)
-    assert found["place"] == str(state_of(used) / "store.db")
+    assert found["place"] == str(state_of(aged) / "store.db")
     assert (found["rows"]["calls"], found["record"]["first"]) == (3, 1)
     assert found["record"]["head"] == packhost("audit", "head", "--json").json["hash"]
     assert found["bytes"] > 0
@@ -58,8 +38,8 @@ def test_info_says_what_the_store_is_and_holds(used: Path, packhost: Callable[..
     assert all(word in shown for word in ("SQLite", "write-ahead log", "free on the disk", "no host"))
 
 
-def test_looking_at_a_store_does_not_migrate_it(used: Path, packhost: Callable[..., Any]) -> None:
-    older(state_of(used) / "store.db")
+def test_looking_at_a_store_does_not_migrate_it(aged: Path, packhost: Callable[..., Any]) -> None:
+    older(state_of(aged) / "store.db")
     found = packhost("store", "info", "--json").json
     assert found["schema"] == found["known_schema"] - 1
     assert "behind" in packhost("store", "info").out
@@ -79,8 +59,8 @@ def older(path: Path) -> None:
     connection.close()
 
 
-def test_a_migration_copies_the_store_first(used: Path, packhost: Callable[..., Any]) -> None:
-    older(state_of(used) / "store.db")
+def test_a_migration_copies_the_store_first(aged: Path, packhost: Callable[..., Any]) -> None:
+    older(state_of(aged) / "store.db")
     done = packhost("store", "migrate", "--json").json
     assert done["applied"] == done["due"] != []
     assert Path(done["copy"]).stat().st_mode & 0o777 == 0o600
@@ -88,8 +68,8 @@ def test_a_migration_copies_the_store_first(used: Path, packhost: Callable[..., 
     assert packhost("audit", "verify").status == 0
 
 
-def test_a_store_of_a_later_packhost_is_refused(used: Path, packhost: Callable[..., Any]) -> None:
-    connection = sqlite3.connect(state_of(used) / "store.db", isolation_level=None)
+def test_a_store_of_a_later_packhost_is_refused(aged: Path, packhost: Callable[..., Any]) -> None:
+    connection = sqlite3.connect(state_of(aged) / "store.db", isolation_level=None)
     connection.execute("INSERT INTO schema_migrations VALUES(99, 'later', 'x', 0)")
     connection.close()
     ran = packhost("store", "migrate", "--json")
@@ -97,7 +77,7 @@ def test_a_store_of_a_later_packhost_is_refused(used: Path, packhost: Callable[.
 
 
 def test_a_backup_holds_the_store_and_what_it_is_bound_to(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "b.packhost"
     made = packhost("store", "backup", str(file), "--json").json
@@ -111,9 +91,9 @@ def test_a_backup_holds_the_store_and_what_it_is_bound_to(
 
 
 def test_a_backup_of_a_record_that_was_tampered_with_says_so(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
-    connection = sqlite3.connect(state_of(used) / "store.db", isolation_level=None)
+    connection = sqlite3.connect(state_of(aged) / "store.db", isolation_level=None)
     connection.execute("UPDATE events SET actor='x' WHERE id=2")
     connection.close()
     ran = packhost("store", "backup", str(tmp_path / "b"))
@@ -123,7 +103,7 @@ def test_a_backup_of_a_record_that_was_tampered_with_says_so(
 
 
 def test_a_restoration_brings_the_store_back_and_keeps_the_present_one(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "b"
     head = packhost("store", "backup", str(file), "--json").json["head"]
@@ -137,11 +117,11 @@ def test_a_restoration_brings_the_store_back_and_keeps_the_present_one(
     assert packhost("audit", "verify", "--head", later["hash"]).status == 1
     last = json.loads(packhost("audit", "export").out.splitlines()[-1])
     assert (last["type"], last["data"]["replaced"]["id"]) == ("store.restored", later["id"])
-    assert not [path for path in state_of(used).iterdir() if path.name.startswith(".restore")]
+    assert not [path for path in state_of(aged).iterdir() if path.name.startswith(".restore")]
 
 
 def test_what_was_open_or_taken_back_does_not_hold_again(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
     write = ("call", "workspace:write_file", '{"path": "src/a.txt", "content": "x"}', "--json")
     asked = packhost(*write)
@@ -155,13 +135,13 @@ def test_what_was_open_or_taken_back_does_not_hold_again(
 
 
 def test_what_is_accepted_now_stays_accepted_unless_the_older_is_wanted(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
-    accepted = state_of(used) / "accepted.json"
+    accepted = state_of(aged) / "accepted.json"
     then = accepted.read_text()
     packhost("store", "backup", str(tmp_path / "b"))
-    text = (used / "packhost.yaml").read_text()
-    (used / "packhost.yaml").write_text(text.replace("write src/**", "write docs/**"))
+    text = (aged / "packhost.yaml").read_text()
+    (aged / "packhost.yaml").write_text(text.replace("write src/**", "write docs/**"))
     assert packhost("accept", "--yes").status == 0
     now = accepted.read_text()
     packhost("store", "restore", str(tmp_path / "b"), "--yes")
@@ -172,10 +152,10 @@ def test_what_is_accepted_now_stays_accepted_unless_the_older_is_wanted(
 
 
 def test_a_damaged_store_is_replaced_all_the_same(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
     packhost("store", "backup", str(tmp_path / "b"))
-    (state_of(used) / "store.db").write_bytes(b"no database at all" * 400)
+    (state_of(aged) / "store.db").write_bytes(b"no database at all" * 400)
     done = packhost("store", "restore", str(tmp_path / "b"), "--yes", "--json").json
     assert done["present_unread"] is True
     assert packhost("audit", "verify").status == 0
@@ -195,7 +175,7 @@ def flipped(data: bytes) -> bytes:
     [(cut, "cut short"), (flipped, "is not what it was"), (lambda data: b"x" * 999, "is no backup")],
 )
 def test_a_backup_that_was_damaged_replaces_nothing(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path, change: Callable[[bytes], bytes], said: str
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path, change: Callable[[bytes], bytes], said: str
 ) -> None:
     file = tmp_path / "b"
     packhost("store", "backup", str(file))
@@ -204,11 +184,11 @@ def test_a_backup_that_was_damaged_replaces_nothing(
     ran = packhost("store", "restore", str(file), "--yes")
     assert (ran.status, said in ran.err) == (2, True)
     assert packhost("audit", "head", "--json").json == before
-    assert not [path for path in state_of(used).iterdir() if path.name.startswith((".restore", "replaced"))]
+    assert not [path for path in state_of(aged).iterdir() if path.name.startswith((".restore", "replaced"))]
 
 
 def test_a_name_that_leads_out_of_the_state_folder_is_refused(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
     file, evil = tmp_path / "b", tmp_path / "evil"
     packhost("store", "backup", str(file))
@@ -229,7 +209,7 @@ def test_a_name_that_leads_out_of_the_state_folder_is_refused(
 
 
 def test_a_backup_of_another_workspace_is_refused(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
     packhost("store", "backup", str(tmp_path / "b"))
     other = tmp_path / "other"
@@ -239,7 +219,7 @@ def test_a_backup_of_another_workspace_is_refused(
 
 
 def test_a_person_is_asked_before_anything_is_replaced_or_removed(
-    used: Path, packhost: Callable[..., Any], person: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], person: Callable[..., Any], tmp_path: Path
 ) -> None:
     packhost("store", "backup", str(tmp_path / "b"))
     person(("Restore it? [y/N]", "n\n"))
@@ -255,14 +235,14 @@ def test_a_person_is_asked_before_anything_is_replaced_or_removed(
     "words", [("restore", "b", "--yes"), ("prune", "--older-than", "1d", "--without-export", "--yes")]
 )
 def test_an_agents_shell_restores_and_prunes_nothing(
-    used: Path, packhost: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    aged: Path, packhost: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("CLAUDECODE", "1")
     assert packhost("store", *words).status == 3
 
 
 def test_a_pruning_is_planned_exported_and_proved_with_the_rest(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUDIT_KEY", KEY)
     key = ("--hmac-key", "env:AUDIT_KEY")
@@ -297,7 +277,7 @@ def test_a_pruning_is_planned_exported_and_proved_with_the_rest(
 
 
 def test_nothing_is_pruned_without_a_copy_unless_that_is_said(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
     ran = packhost("store", "prune", "--older-than", "1d", "--yes")
     assert (ran.status, "--without-export" in ran.err) == (2, True)
@@ -310,17 +290,17 @@ def test_nothing_is_pruned_without_a_copy_unless_that_is_said(
     assert (ran.status, "nothing is older than 1 day" in ran.out) == (0, True)
 
 
-def test_ended_runs_may_go_at_another_age_than_events(used: Path, packhost: Callable[..., Any]) -> None:
+def test_ended_runs_may_go_at_another_age_than_events(aged: Path, packhost: Callable[..., Any]) -> None:
     words = ("--older-than", "30d", "--runs-older-than", "1d", "--dry-run", "--json")
     plan = packhost("store", "prune", *words).json["plan"]
     assert (plan["events"]["count"], plan["rows"]["runs"]) == (0, 2)
 
 
 def test_a_restoration_that_was_decided_is_carried_to_its_end_by_the_next_command(
-    used: Path, packhost: Callable[..., Any], tmp_path: Path
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
 ) -> None:
     packhost("store", "backup", str(tmp_path / "b"))
-    state = state_of(used)
+    state = state_of(aged)
     before = packhost("audit", "head", "--json").json
     ready = state / ".restore-half" / "new"
     ready.mkdir(parents=True)

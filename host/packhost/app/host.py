@@ -23,6 +23,7 @@ from packhost.clients.launch import installed_command
 from packhost.control.base import Parts
 from packhost.control.consent import status_json
 from packhost.control.operations import LocalControl
+from packhost.control.retention import keep_retention
 from packhost.errors import PackhostError, StoreUnavailable
 from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
@@ -219,6 +220,7 @@ class Host:
         """For a host that serves: start what is due, and take up what another had to let go."""
         self.tasks.start_soon(self.runs.wake_due)
         self.tasks.start_soon(self.runs.take_up)
+        self.tasks.start_soon(keep_retention, self.parts)
 
     async def drain(self, within: float) -> None:
         """Take no further call, let those under way end and runs go, `within` seconds."""

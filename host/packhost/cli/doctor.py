@@ -15,6 +15,7 @@ from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.cli.run import FAILED, OK
+from packhost.cli.storing import store_checks
 from packhost.errors import PackhostError
 from packhost.gate.display import visible
 from packhost.workspace.root import Root, find_root
@@ -75,6 +76,10 @@ def _examine(workspace: Path | None) -> Iterator[Check]:
         yield from checks.configuration(request(path, "status"))
     except PackhostError as error:
         yield _broken("host", error)
+    try:
+        yield from store_checks(request(path, "store.info"))
+    except PackhostError as error:
+        yield _broken("store", error)
     yield from checks.clients(path, checks.home_folder())
 
 

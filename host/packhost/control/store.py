@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,17 @@ import anyio.to_thread
 from packhost.control.base import Parts, text, whole
 from packhost.errors import Conflict, InvalidInput
 from packhost.store.info import describe, sqlite_files
-from packhost.store.ops import events
+from packhost.store.ops import events, pruning, replicas
 from packhost.store.pruning import Cutoffs, Plan, plan, prune
 from packhost.workspace.settings import SHORTEST_KEPT
 
 
 async def info(parts: Parts, params: Mapping[str, Any]) -> Any:
     """What the store is and holds; never a password."""
+    began = time.monotonic()
     await parts.store.flush()
-    return await anyio.to_thread.run_sync(_info, parts)
+    waited = time.monotonic() - began
+    return {**await anyio.to_thread.run_sync(_info, parts), "commit_seconds": waited}
 
 
 def _info(parts: Parts) -> dict[str, Any]:
@@ -33,7 +36,10 @@ def _info(parts: Parts) -> dict[str, Any]:
     else:
         found |= {"bytes": known.size, "engine": known.engine}
     with parts.store.snapshot() as view:
-        return found | describe(view)
+        begun = pruning.unfinished(view)
+        hosts = [asdict(one) for one in replicas.listing(view)] if known.kind != "sqlite" else []
+        left = begun.last - events.seam(view).id if begun is not None else 0
+        return {**found, **({"replicas": hosts} if hosts else {}), "unfinished": left, **describe(view)}
 
 
 async def kept(parts: Parts, params: Mapping[str, Any]) -> Any:
