@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the real parts that the tests marked `real` drive: Node, Claude Code, the TypeScript MCP client,
-# a scripted provider, llama.cpp and a small model. Run again, it only checks.
+# a scripted provider, llama.cpp and a small model, judges of an API, PostgreSQL (Debian's package, as root). Run again, it only checks.
 #
 #   PACKHOST_REAL   where they go (default: ~/.cache/packhost-real)
 #   PYTHON          the interpreter that runs the tests (default: python3)
@@ -14,6 +14,8 @@ constraints=$tests/../../.ci/constraints.txt
 claude_version=2.1.332
 sdk_version=1.32.2
 aimock_version=1.43.0
+schemathesis_version=4.32.5
+validator_version=0.9.0
 least_node=22.19
 
 fail() {
@@ -41,6 +43,33 @@ install_wheels() {
     "$python" -c 'import pexpect, pyte' 2>/dev/null ||
         quietly "$python" -m pip install -c "$constraints" pexpect pyte ||
         fail "$python has no pexpect and pyte: install packhost with its extra \`real\`"
+}
+
+install_postgres() {
+    [[ $(id -u) == 0 ]] || fail "install PostgreSQL's server first (Debian's package \`postgresql\`), or run this as root"
+    command -v apt-get >/dev/null || fail "no PostgreSQL, and no apt-get to install it with"
+    local settings=/etc/postgresql-common/createcluster.conf
+    if [[ ! -e $settings ]]; then # the tests start servers of their own: none is wanted beside them
+        mkdir -p "${settings%/*}"
+        echo "create_main_cluster = false" >"$settings"
+    fi
+    quietly apt-get update || fail "apt-get could not update its lists"
+    DEBIAN_FRONTEND=noninteractive quietly apt-get install -y --no-install-recommends \
+        -o Dpkg::Options::=--force-confold postgresql || fail "apt-get could not install postgresql"
+}
+
+postgres() { # the newest server's program of that name
+    local found
+    found=$(compgen -G "/usr/lib/postgresql/*/bin/$1" | sort -V | tail -n 1) || true
+    [[ -n $found ]] || found=$(command -v "$1") || return 1
+    echo "$found"
+}
+
+install_judges() { # of the API, in a place of their own: they bring other versions of what packhost uses
+    [[ -x $real/api/bin/python ]] || "$python" -m venv "$real/api" || fail "no virtual environment with $python"
+    quietly "$real/api/bin/python" -m pip install \
+        "schemathesis==$schemathesis_version" "openapi-spec-validator==$validator_version" ||
+        fail "pip could not install schemathesis and openapi-spec-validator"
 }
 
 install_packages() {
@@ -75,13 +104,19 @@ check() {
     "$real/venv/bin/python" -c 'import xllamacpp' 2>/dev/null || { echo "llama.cpp (xllamacpp) does not load"; return 1; }
     [[ $(head -c 4 "$real/model.gguf" 2>/dev/null) == GGUF ]] || { echo "no model in $real"; return 1; }
     "$python" -c 'import pexpect, pyte' 2>/dev/null || { echo "$python has no pexpect and pyte"; return 1; }
+    [[ -x $real/api/bin/schemathesis && -x $real/api/bin/openapi-spec-validator ]] ||
+        { echo "no schemathesis and openapi-spec-validator in $real/api"; return 1; }
+    postgres initdb >/dev/null || { echo "no PostgreSQL server"; return 1; }
+    "$python" -c 'import psycopg' 2>/dev/null || { echo "$python has no psycopg"; return 1; }
 }
 
 if ! check >/dev/null; then
     mkdir -p "$real"
     install_wheels
     install_packages
+    install_judges
+    postgres initdb >/dev/null || install_postgres
     problem=$(check) || fail "$problem"
 fi
 echo "real parts: node $("$real/bin/node" --version), Claude Code $claude_version, TypeScript client $sdk_version," \
-    "llama.cpp with $(basename "$(readlink -f "$real/model.gguf")"), in $real"
+    "llama.cpp with $(basename "$(readlink -f "$real/model.gguf")"), $("$(postgres postgres)" --version), in $real"
