@@ -40,7 +40,7 @@ class Cursors:
 
         :raises Problem: 400 when it is not one.
         """
-        if cursor is None:
+        if not cursor:
             return None
         raw = _raw(cursor)
         if _digest(self._derived(about), raw[_SEAL:]) != raw[:_SEAL]:

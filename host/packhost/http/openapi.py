@@ -17,6 +17,18 @@ from packhost.http.problems import MEDIA_TYPE as PROBLEM
 
 _REFERENCE: Final = "#/components/schemas/{model}"
 _ALWAYS: Final = (400, 401, 403, 429, 500, 503)
+_LEADS: Final = {
+    ("POST", "/runs"): "/agentExecutionId",
+    ("GET", "/runs"): "/runs/0/id",
+    ("GET", "/approvals"): "/approvals/0/id",
+    ("GET", "/grants"): "/grants/0/id",
+}
+"""Where a reply holds an id that other paths take."""
+_FRAME: Final = {
+    "type": "object",
+    "description": "A server-sent event: `id` is its cursor, `data` the same JSON as in a page of events.",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+}
 _TITLES: Final = {200: "As asked.", 202: "Taken; it goes on."}
 
 
@@ -26,7 +38,7 @@ def document(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
     schemas = _schemas(every)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in every:
-        operation = _operation(endpoint, schemas)
+        operation = _operation(endpoint, schemas, every)
         paths.setdefault(f"/v1{endpoint.path}", {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -55,22 +67,23 @@ def _schemas(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     return schemas
 
 
-def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, schemas: Mapping[str, Any], every: Iterable[Endpoint]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, model in endpoint.replies.items():
         content: dict[str, Any] = {"application/json": {"schema": _reference(model)}}
         if endpoint.streams and status == 200:
-            content[STREAM] = {"schema": {"type": "string"}}
+            content[STREAM] = {"schema": _FRAME}
         responses[str(status)] = {"description": _TITLES[status], "content": content}
+        if (found := _links(endpoint, every)) is not None:
+            responses[str(status)]["links"] = found
     body = (413, 415) if endpoint.body is not None else ()
     for status in sorted({*_ALWAYS, *endpoint.problems, *body}):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
             "content": {PROBLEM: {"schema": {"$ref": _REFERENCE.format(model="Problem")}}},
         }
-    words = re.findall(r"[a-z]+", endpoint.path)
     operation: dict[str, Any] = {
-        "operationId": "_".join([endpoint.method.lower(), *words]),
+        "operationId": _name(endpoint),
         "summary": endpoint.summary,
         "description": f"Needs the scope `{endpoint.right}`.",
         "parameters": _parameters(endpoint, schemas),
@@ -80,6 +93,22 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]
         content = {"application/json": {"schema": _reference(endpoint.body)}}
         operation["requestBody"] = {"content": content}
     return operation
+
+
+def _name(endpoint: Endpoint) -> str:
+    return "_".join([endpoint.method.lower(), *re.findall(r"[a-z]+", endpoint.path)])
+
+
+def _links(endpoint: Endpoint, every: Iterable[Endpoint]) -> dict[str, Any] | None:
+    """What can be done next with an id in this reply."""
+    where = _LEADS.get((endpoint.method, endpoint.path))
+    if where is None:
+        return None
+    follow = [one for one in every if one.path.startswith(f"{endpoint.path}/{{id}}")]
+    return {
+        _name(one): {"operationId": _name(one), "parameters": {"id": f"$response.body#{where}"}}
+        for one in follow
+    }
 
 
 def _parameters(endpoint: Endpoint, schemas: Mapping[str, Any]) -> list[dict[str, Any]]:
