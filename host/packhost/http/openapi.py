@@ -52,7 +52,11 @@ def document(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {**schemas, "Problem": _problem()},
+            # of parameters each is its own schema
+            "schemas": {
+                **{name: schema for name, schema in schemas.items() if name not in _parametric(every)},
+                "Problem": _problem(),
+            },
         },
     }
 
@@ -65,6 +69,10 @@ def _schemas(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     _, found = models_json_schema([(model, "validation") for model in models], ref_template=_REFERENCE)
     schemas: dict[str, Any] = found["$defs"]
     return schemas
+
+
+def _parametric(endpoints: Iterable[Endpoint]) -> set[str]:
+    return {model.__name__ for one in endpoints for model in (one.query, one.headers) if model is not None}
 
 
 def _operation(endpoint: Endpoint, schemas: Mapping[str, Any], every: Iterable[Endpoint]) -> dict[str, Any]:
