@@ -63,7 +63,8 @@ def migrate(
 
 
 def _copy(connection: sqlite3.Connection, path: Path, version: int) -> Path:
-    target = path.with_name(f"{path.name}.schema-{version}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    target = path.with_name(f"{path.name}.schema-{version}-{stamp}-{os.getpid()}")
     target.unlink(missing_ok=True)
     fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -23,18 +23,23 @@ def open_store(setting: str, state: Path, workspace: str, secrets: Secrets) -> S
     if setting == SQLITE:
         return SqliteStore(state / STORE_NAME, workspace)
     address = address_of(setting, workspace, secrets)
+    from packhost.store.postgres import PostgresStore  # heavy, and an extra
+
+    return PostgresStore(address, copies=state)
+
+
+def address_of(setting: str, workspace: str, secrets: Secrets) -> Address:
+    """The database that a setting other than `sqlite` names, which can be spoken to from here.
+
+    Raises `ConfigInvalid` as `open_store`.
+    """
     try:
-        from packhost.store.postgres import PostgresStore  # heavy, and an extra
+        import psycopg  # noqa: F401  # heavy, and an extra
     except ImportError as error:
         raise ConfigInvalid(
             "a PostgreSQL store needs packhost's extra `postgres`",
             hint="install it: python3 -m pip install 'packhost[postgres]'",
         ) from error
-    return PostgresStore(address, copies=state)
-
-
-def address_of(setting: str, workspace: str, secrets: Secrets) -> Address:
-    """The database that a setting other than `sqlite` names. Raises `ConfigInvalid` as `open_store`."""
     url = setting if setting.startswith(SCHEMES) else secrets.follow(setting, "the store's address")
     address = parse_address(url.strip(), workspace)
     for password in address.passwords:
