@@ -283,6 +283,21 @@ async def test_a_loop_over_chat_completions_is_exported_in_that_shape(lab: Any, 
     assert trace["messages"][1]["tool_calls"][0]["function"] == function
 
 
+@pytest.mark.parametrize("reason", ["end_turn", "max_tokens"])
+async def test_a_reply_without_a_word_is_shown_as_an_empty_message(
+    lab: Any, provider: Any, reason: str
+) -> None:
+    lab.section["default_model"] = "main"
+    profile = {"provider": "messages_compatible", "model": "m", "base_url": provider.base_url}
+    lab.section["models"] = {"main": {**profile, "stream": False}}
+    provider.message([], reason)
+    outcome = await lab.turn(loop=True)
+    trace, report = await exported(lab, outcome.value["run_id"])
+    assert trace["messages"][-1]["content"] == []
+    assert trace["messages"][-1]["stop_reason"] == reason
+    assert list(report.issues) == []
+
+
 async def test_what_was_removed_from_the_record_is_a_gap_and_not_a_fault(lab: Any) -> None:
     lab.script(calls("a"), DONE)
     value = (await lab.turn(loop=True)).value

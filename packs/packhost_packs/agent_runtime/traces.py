@@ -96,6 +96,14 @@ def _messages(
         reply = replies.get(turn, {})
         stop = (one.message.get("native") or {}).get("stop_reason") or reply.get("stop_reason")
         yield {**said, _STOP[protocol]: stop, "usage": reply.get("usage"), **_requested(one.message)}
+    silent = replies.get(turn + 1)
+    if silent is not None and not silent["requested"]:  # it said nothing, so that no history keeps it
+        yield {
+            "role": "assistant",
+            "content": None if protocol == chat.PROTOCOL else [],
+            _STOP[protocol]: silent.get("stop_reason"),
+            "usage": silent.get("usage"),
+        }
 
 
 def _requested(message: Message) -> Mapping[str, Any]:
