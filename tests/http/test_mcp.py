@@ -1,0 +1,130 @@
+"""Tokens at the doors of MCP: a request with one is for its principal, one without for the user."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from packhost.control import tokens
+from packhost.http.api import build_api
+from packhost.store.ops import sessions
+from packhost.transports.http import serve_http
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 30
+
+
+class Doors:
+    """A host behind all its HTTP doors."""
+
+    def __init__(self, host: Any, url: str) -> None:
+        self.host = host
+        self.url = url
+
+    async def headers(self, role: str = "caller", principal: str = "ci", **more: Any) -> dict[str, str]:
+        made = await tokens.new(self.host.parts, {"role": role, "principal": principal, **more})
+        return {"Authorization": f"Bearer {made['token']}"}
+
+
+@pytest.fixture
+async def doors(host) -> AsyncIterator[Doors]:
+    """The host behind every HTTP door that there is."""
+    api = build_api(host.parts, host.cursor_key, host.version)
+    found: list[str] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            await serve_http(host.server, "127.0.0.1:0", version="1", api=api, started=found.append)
+
+        tasks.start_soon(serve)
+        with anyio.fail_after(PATIENCE):
+            while not found:
+                await anyio.sleep(0.005)
+        yield Doors(host, found[0])
+        tasks.cancel_scope.cancel()
+
+
+async def principal_seen(doors: Doors, headers: dict[str, str], era: str) -> str:
+    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+        transport = streamable_http_client(f"{doors.url}/mcp", http_client=http)
+        async with Client(transport, mode=era) as client:
+            result = await client.call_tool("packhost_status", {})
+            return str(re.search(r'"principal": ?"([^"]+)"', result.content[0].text)[1])
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_a_request_with_a_token_is_for_its_principal(doors, era) -> None:
+    with anyio.fail_after(PATIENCE):
+        assert await principal_seen(doors, await doors.headers(), era) == "ci"
+        assert await principal_seen(doors, {}, era) == doors.host.principal
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages/"])
+async def test_a_token_that_is_wrong_is_refused_even_from_the_same_user(doors, path) -> None:
+    async with httpx2.AsyncClient(base_url=doors.url) as client:
+        bad = await client.get(path, headers={"Authorization": "Bearer pkh_wrong"})
+        assert bad.status_code == 401
+        assert "invalid_token" in bad.headers["www-authenticate"]
+        auditor = await client.get(path, headers=await doors.headers("auditor"))
+        assert auditor.status_code == 403
+        assert 'scope="mcp"' in auditor.headers["www-authenticate"]
+
+
+async def test_the_api_wants_a_token_even_from_the_same_user(doors) -> None:
+    async with httpx2.AsyncClient(base_url=doors.url) as client:
+        for path in ("/v1", "/v1/runs", "/v1/status", "/v1/nothing"):
+            assert (await client.get(path)).status_code == 401
+        for path in ("/healthz", "/v1/openapi.json"):
+            assert (await client.get(path)).status_code == 200
+        with_token = await client.get("/v1/status", headers=await doors.headers())
+        assert with_token.json()["identity"]["principal"] == "ci"
+
+
+async def test_a_web_page_and_a_handlers_fetch_reach_no_api_even_with_a_token(doors) -> None:
+    headers = await doors.headers()
+    async with httpx2.AsyncClient(base_url=doors.url, headers=headers) as client:
+        assert (await client.get("/v1/runs", headers={"Host": "evil.example"})).status_code == 421
+        assert (await client.get("/v1/runs", headers={"Origin": "http://evil.example"})).status_code == 403
+        fetched = await client.get("/v1/runs", headers={"Packhost-Fetch": "1"})
+        assert fetched.status_code == 403
+
+
+async def test_a_session_is_of_the_token_that_opened_it_alone(doors) -> None:
+    mine, theirs = await doors.headers(), await doors.headers(principal="mallory")
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "raw", "version": "1"},
+        },
+    }
+    both = {"Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(base_url=doors.url, timeout=10) as client:
+        opened = await client.post("/mcp", json=body, headers={**mine, **both})
+        session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        for headers, status in ((theirs, 404), ({}, 404), (mine, 200)):
+            answer = await client.post("/mcp", json=call, headers={**headers, **both, **session})
+            assert answer.status_code == status
+
+
+async def test_over_sse_a_token_names_the_principal_too(doors) -> None:
+    headers = await doors.headers()
+    with anyio.fail_after(PATIENCE):
+        async with Client(sse_client(f"{doors.url}/sse", headers=headers), mode="legacy") as client:
+            await client.call_tool("workspace_read_file", {"path": "packhost.yaml"})
+    found = doors.host.store.read(sessions.listing, 100)
+    assert [row.principal for row in found] == ["ci"]
+    assert doors.host.principal != "ci", os.getuid()
