@@ -104,11 +104,13 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(api: Api, parts: Parts) -> AsyncIterator[Served]:
+async def serving(
+    api: Api, parts: Parts, wrap: Callable[[Any], Any] = lambda app: app
+) -> AsyncIterator[Served]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            Starlette(routes=api.routes()), log_config=None, lifespan="off", timeout_graceful_shutdown=1
+            wrap(Starlette(routes=api.routes())), log_config=None, lifespan="off", timeout_graceful_shutdown=1
         )
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
@@ -177,9 +179,9 @@ class Records:
         """The run is over."""
         await self.store.write(executions.finish, run_id, "host", 1, "completed", "completed")
 
-    def serve(self, allowance: Allowance | None = None) -> AbstractAsyncContextManager[Served]:
+    def serve(self, allowance: Allowance | None = None, **more: Any) -> AbstractAsyncContextManager[Served]:
         """Serve what is on record."""
-        return serving(Api(self.parts, b"k" * 32, "1", allowance=allowance), self.parts)
+        return serving(Api(self.parts, b"k" * 32, "1", allowance=allowance), self.parts, **more)
 
 
 @pytest.fixture
