@@ -83,3 +83,13 @@ def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / LOCK_NAME).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreUnavailable):
         HostLock(tmp_path).acquire()
+
+
+def test_removing_its_file_frees_no_lock(tmp_path: Path) -> None:
+    with HostLock(tmp_path) as first, HostLock(tmp_path) as second:
+        assert first.acquire()
+        first.path.unlink()
+        assert not second.acquire()
+        holder = second.holder()
+        assert holder is not None
+        assert holder.pid == 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,22 +83,30 @@ async def serve(
                 await _serve(host, http, grace)
             return 0
         if http is None:
-            return await relay_stdio(root.socket, lambda: _taken_over(root, lock) if lock.acquire() else None)
+            return await relay_stdio(root.socket, partial(_candidate, root, lock, lease), grace=grace)
         holder = lock.holder()
-        who = f"process {holder.pid}" if holder else "another process"
+        who = f"process {holder.pid}" if holder and holder.pid else "another process"
         raise StoreUnavailable(
             f"{who} is the host of this workspace",
             hint="end it first, or connect through it: a second `packhost serve` on stdio relays to it",
         )
 
 
+def _candidate(
+    root: Root, lock: HostLock, lease: float | None
+) -> AbstractAsyncContextManager[Callable[[float], Awaitable[None]]] | None:
+    return _taken_over(root, lock, lease) if lock.acquire() else None
+
+
 @asynccontextmanager
-async def _taken_over(root: Root, lock: HostLock) -> AsyncIterator[None]:
+async def _taken_over(
+    root: Root, lock: HostLock, lease: float | None
+) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
     """The host of a workspace whose former one is gone, beside the relay that serves its client."""
     try:
-        async with hold(root) as host:
+        async with hold(root, lease) as host:
             host.go_on()
-            yield
+            yield host.drain
     except BaseExceptionGroup as group:
         raise _inner(group) from None
     finally:

@@ -50,7 +50,7 @@ class Keeper:
             holder = self._lock.holder()
             raise StoreUnavailable(
                 f"{doing} needs the workspace for itself, and "
-                f"{f'process {holder.pid}' if holder else 'another process'} is its host",
+                f"{f'process {holder.pid}' if holder and holder.pid else 'another process'} is its host",
                 hint="end it first: close its client, or stop `packhost serve`",
             )
         restoring.finish(self.state)

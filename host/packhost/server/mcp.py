@@ -152,6 +152,9 @@ class GovernedServer(Server[Link]):
             if params.name == EXPLAIN:
                 return explain(self._host, ctx, params)
             if not self.admission.open:
+                if relayed_key(ctx) is not None:
+                    # once this host has ended, the relay that brought the call takes it to the next one
+                    await anyio.sleep_forever()
                 return refused(self.admission.refusal())
             with self.admission:
                 return await self._govern(ctx, params)

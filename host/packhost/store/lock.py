@@ -15,11 +15,12 @@ from typing import Self
 from packhost.errors import StoreUnavailable
 
 LOCK_NAME = "host.lock"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds the lock: its process and since when (seconds since the epoch)."""
+    """Who holds the lock: its process and since when (seconds since the epoch); 0 where that is not known."""
 
     pid: int
     since: float
@@ -28,6 +29,7 @@ class Holder:
 class HostLock:
     """The right to write a workspace's state; `folder` is its state folder.
 
+    The folder itself is locked, so that nobody frees it by removing a file; the file says who holds it.
     A forked child that keeps the descriptor keeps the lock: children are started by exec.
     """
 
@@ -43,18 +45,17 @@ class HostLock:
     def acquire(self) -> bool:
         """Take the lock without waiting; `False` when another holds it (see `holder`).
 
-        Raises `StoreUnavailable` when the lock's file cannot be used.
+        Raises `StoreUnavailable` when the folder or the file cannot be used.
         """
         if self._fd is not None:
             return True
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(self.path.parent, _FOLDER)
         except OSError as error:
             raise self._unusable(error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps({"pid": os.getpid(), "since": time.time()}).encode(), 0)
+            self._say(json.dumps({"pid": os.getpid(), "since": time.time()}).encode())
         except BlockingIOError:
             os.close(fd)
             return False
@@ -64,19 +65,26 @@ class HostLock:
         self._fd = fd
         return True
 
+    def _say(self, text: bytes) -> None:
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(file, text)
+        finally:
+            os.close(file)
+
     def holder(self) -> Holder | None:
         """Who holds the lock now; `None` when nobody does."""
+        written = _read(self.path)
+        if written is not None and not _lives(written.pid):
+            return None
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(self.path.parent, _FOLDER)
         except OSError:
             return None
         try:
-            written = _read(fd)
-            if written is None or not _lives(written.pid):
-                return None
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return written
+            return written or Holder(0, 0.0)
         finally:
             os.close(fd)
         return None
@@ -85,7 +93,7 @@ class HostLock:
         """Let go; does nothing when it is not held."""
         if self._fd is not None:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, 0)
+                self._say(b"")
             os.close(self._fd)
             self._fd = None
 
@@ -104,9 +112,9 @@ class HostLock:
         )
 
 
-def _read(fd: int) -> Holder | None:
+def _read(path: Path) -> Holder | None:
     try:
-        data = json.loads(os.pread(fd, 4096, 0))
+        data = json.loads(path.read_bytes())
         return Holder(int(data["pid"]), float(data["since"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -48,13 +48,36 @@ class SqliteReading:
         return time.time()
 
 
+class Place:
+    """Where the database lies, and that it still does: what is written to a removed file is lost."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = self._found()
+
+    def _found(self) -> tuple[int, int]:
+        found = os.stat(self._path)
+        return found.st_dev, found.st_ino
+
+    def check(self) -> None:
+        """Raise `StoreUnavailable` when another file, or none, lies there."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if self._found() == self._file:
+                return
+        raise StoreUnavailable(
+            f"`{self._path}` was removed or replaced while it was in use",
+            hint="end this host, put the state folder back or restore a backup, then start it again",
+        )
+
+
 class SqliteTx(SqliteReading):
     """The writing connection; the chain's head is kept in memory between commits."""
 
-    __slots__ = ("_chain",)
+    __slots__ = ("_chain", "_place")
 
-    def __init__(self, connection: sqlite3.Connection, workspace: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, workspace: str, place: Place | None = None) -> None:
         super().__init__(connection, workspace)
+        self._place = place
         self._chain = Chain(workspace, connection.execute, time.time)
 
     @property
@@ -63,6 +86,8 @@ class SqliteTx(SqliteReading):
         return self.connection.total_changes
 
     def begin(self) -> None:
+        if self._place is not None:
+            self._place.check()
         self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> frozenset[str]:
@@ -127,7 +152,9 @@ class SqliteStore:
                 writing.close()
                 raise
         self._reader = SqliteReading(reader, workspace)
-        self._writer = Writer(SqliteTx(writing, workspace), self._watches.wake, max_posted=max_posted)
+        self._writer = Writer(
+            SqliteTx(writing, workspace, Place(path)), self._watches.wake, max_posted=max_posted
+        )
         self._open = True
 
     async def write(self, op: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

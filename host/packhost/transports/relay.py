@@ -27,10 +27,15 @@ from packhost.transports.holder import SILENCE, Wire, connect, probe
 from packhost.transports.jsonrpc import INVALID_REQUEST, error_line
 from packhost.transports.ledger import HandshakeChanged, Ledger, answers
 from packhost.transports.pipe import MAX_LINE, LineSink, LineSource, Overlong
-from packhost.transports.std import claimed_stdio, stop_on_signal
+from packhost.transports.std import claimed_stdio
+from packhost.transports.stopping import GRACE, Stopping
 
-Candidate = Callable[[], AbstractAsyncContextManager[object] | None]
-"""A host in this process, which serves while it is entered; `None` while another holds the workspace."""
+Drain = Callable[[float], Awaitable[None]]
+Candidate = Callable[[], AbstractAsyncContextManager[Drain] | None]
+"""A host in this process, which serves while it is entered, and how to drain it.
+
+`None` while another holds the workspace.
+"""
 Reach = Callable[[], Awaitable[Wire]]
 """One attempt to get to whatever host there is. Raises `PackhostError`."""
 Probe = Callable[[], Awaitable[StoreUnavailable | None]]
@@ -40,6 +45,8 @@ PATIENCE: Final = 20.0
 """Seconds after which a client is told that there is no host to be had."""
 _PAUSES: Final = (0.01, 0.25)
 """Seconds between two attempts: the first, and the most."""
+_SHORT: Final = 0.05
+"""Seconds that a connection lasts at least, else the next one is waited with."""
 _HANDSHAKE: Final = 10.0
 _MOST_WAITING: Final = 1_000
 """Messages that wait for a host before the client has to."""
@@ -94,6 +101,7 @@ class Relay:
     async def _follow(self) -> None:
         """Serve the client through one host after the other; returns when there is none to be had."""
         while (wire := await self._reached()) is not None:
+            began = time.monotonic()
             try:
                 await self._take_up(wire)
                 await self._pump(wire)
@@ -105,6 +113,8 @@ class Relay:
                 wire.close()
             for line in self._ledger.gone():
                 await self._sink.send(line)
+            if time.monotonic() - began < _SHORT:
+                await anyio.sleep(_SHORT)  # it ends, and still takes connections
 
     async def _reached(self) -> Wire | None:
         pause, most = _PAUSES
@@ -212,23 +222,32 @@ class Ways:
         self._tasks = tasks
         self._candidate = candidate
         self._session = f"s-{os.urandom(10).hex()}"  # the same with every host, and so is its autonomy
-        self._here = False
+        self._drain: Drain | None = None
+
+    async def drain(self, within: float) -> None:
+        """Let what is under way in a host of this process end, within some seconds."""
+        if self._drain is not None:
+            await self._drain(within)
 
     async def reach(self) -> Wire:
         """One attempt; raises `PackhostError`."""
-        host = self._candidate() if self._candidate is not None and not self._here else None
+        host = self._candidate() if self._candidate is not None and self._drain is None else None
         if host is not None:
             await self._tasks.start(self._serve, host)
-            self._here = True
             sys.stderr.write(f"packhost: process {os.getpid()} has taken this workspace over\n")
         return await connect(self._path, "mcp", session=self._session)
 
     async def _serve(
-        self, host: AbstractAsyncContextManager[object], *, task_status: TaskStatus[None]
+        self, host: AbstractAsyncContextManager[Drain], *, task_status: TaskStatus[None]
     ) -> None:
-        async with host:
+        async with host as drain:
+            self._drain = drain
             task_status.started()
             await anyio.sleep_forever()
+
+
+def _nothing() -> None:
+    """On a signal the host itself refuses what comes; here nothing is closed yet."""
 
 
 async def _warm() -> None:
@@ -239,11 +258,16 @@ async def _warm() -> None:
 
 
 async def relay_stdio(
-    socket_path: Path, candidate: Candidate | None = None, *, patience: float = PATIENCE
+    socket_path: Path,
+    candidate: Candidate | None = None,
+    *,
+    grace: float = GRACE,
+    patience: float = PATIENCE,
 ) -> int:
     """Serve this process's stdin and stdout through the workspace's host; returns the exit code.
 
-    With a `candidate`, this process itself becomes the host when the one that is there goes.
+    With a `candidate`, this process itself becomes the host when the one that is there goes. Told to
+    stop as a host, it takes `grace` seconds for what is under way.
     """
     gc.enable()
     problem, code = "", 0
@@ -251,10 +275,10 @@ async def relay_stdio(
         source, sink = LineSource(read_fd), LineSink(write_fd)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(stop_on_signal, tasks.cancel_scope)
+                ways = Ways(socket_path, tasks, candidate)
+                tasks.start_soon(Stopping(ways.drain, grace).upon_signal, _nothing, tasks.cancel_scope.cancel)
                 if candidate is not None:
                     tasks.start_soon(_warm)
-                ways = Ways(socket_path, tasks, candidate)
                 relay = Relay(source, sink, ways.reach, partial(probe, socket_path), patience=patience)
                 code = await relay.run()
                 problem = relay.problem or _GONE

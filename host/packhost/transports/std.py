@@ -1,15 +1,12 @@
-"""This process's own stdin and stdout, claimed for the protocol, and the signals that end it."""
+"""This process's own stdin and stdout, claimed for the protocol."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import anyio
 
 
 @contextmanager
@@ -34,11 +31,3 @@ def claimed_stdio() -> Iterator[tuple[int, int]]:
         # The reading thread of an unpollable stdin may still stand in `read`: its descriptor is left open,
         # lest the number be used for something else under it.
         os.close(sink)
-
-
-async def stop_on_signal(scope: anyio.CancelScope) -> None:
-    """Cancel a scope when SIGTERM or SIGINT arrives."""
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
