@@ -7,6 +7,20 @@ from typing import Any
 import pytest
 
 from packhost.gate.hidden import fill, filled_by
+from packhost.gate.types import Answer, Prompt
+from packhost.rules.policy import Rule
+
+
+class Person:
+    """Says yes, and remembers what was shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[Prompt] = []
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        self.shown.append(prompt)
+        return Answer("approve", by="person", channel="client")
+
 
 RECORD = {"_record": {"metadata": {"plan": "gold"}}}
 
@@ -78,3 +92,16 @@ async def test_a_runs_variables_fill_what_the_workspace_leaves_open_and_are_not_
     assert "gold" not in first[0]
     assert first[0].count("[REDACTED]") == 2
     assert '"plan":"sent"' in second[0]
+
+
+@pytest.mark.anyio
+async def test_a_person_is_asked_without_seeing_or_sending_what_the_host_filled(bench: Any) -> None:
+    bench.variables = {"tenant": "acme-account"}
+    bench.rules = [Rule("ask", "it is sent", False, None, tool="t:send")]
+    bench.tool("send", permission="write", hidden_parameters=("tenant",))
+    person = Person()
+    outcome = await bench.call("send", {"q": 1}, person)
+    assert outcome.value == {"echo": {"q": 1, "tenant": "acme-account"}}
+    (prompt,) = person.shown
+    assert "[REDACTED]" in prompt.text
+    assert "acme-account" not in prompt.text
