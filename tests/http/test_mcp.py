@@ -68,6 +68,19 @@ async def test_a_request_with_a_token_is_for_its_principal(doors, era) -> None:
         assert await principal_seen(doors, {}, era) == doors.host.principal
 
 
+async def test_a_token_that_may_read_no_secrets_gives_none_to_tools_of_its_own(doors) -> None:
+    tool = {"name": "t", "config": {"headers": {"A": "{{secret:KEY}}"}}}
+    arguments = {"messages": [{"role": "user", "content": "hi"}], "runtime_tools": [tool]}
+    said = []
+    for headers in (await doors.headers(), {}):
+        async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+            transport = streamable_http_client(f"{doors.url}/mcp", http_client=http)
+            async with Client(transport) as client:
+                result = await client.call_tool("agent-runtime_execute-turn", arguments)
+                said.append("secrets:read" in result.content[0].text)
+    assert said == [True, False]
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages/"])
 async def test_a_token_that_is_wrong_is_refused_even_from_the_same_user(doors, path) -> None:
     async with httpx2.AsyncClient(base_url=doors.url) as client:

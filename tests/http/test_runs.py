@@ -125,6 +125,30 @@ async def test_a_run_that_must_be_asked_for_starts_once_it_was_approved(served, 
         assert third.json()["code"] == "APPROVAL_REQUIRED"
 
 
+SECRET_TOOL = {
+    "name": "look-up",
+    "description": "Looks something up.",
+    "tool_type": "external",
+    "parameters_schema": {"type": "object"},
+    "config": {"url": "https://api.example/", "headers": {"Authorization": "Bearer {{secret:KEY}}"}},
+}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**LOOP, "runtime_tools": [SECRET_TOOL]},
+        {"workflow": {"nodes": [{"id": "a", "runtimeTools": [{"config": {"secrets": [{"name": "KEY"}]}}]}]}},
+    ],
+)
+async def test_only_a_token_that_may_read_secrets_gives_them_to_tools_of_its_own(served, body) -> None:
+    async with served.client() as client:
+        answer = await client.post("/v1/runs", json=body)
+        assert (answer.status_code, answer.json()["scope"]) == (403, "secrets:read")
+    async with served.client(scopes=["runs:write", "secrets:read"]) as client:
+        assert (await client.post("/v1/runs", json=body)).status_code != 403
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

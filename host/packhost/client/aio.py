@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 import anyio
 import httpx2
 
-from packhost.client import exchange
+import packhost.client.exchange as exchange
 from packhost.client.exchange import (
     PATIENCE,
     TRIES,

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import httpx2
 
-from packhost.client import exchange
+import packhost.client.exchange as exchange
 from packhost.client.exchange import (
     PATIENCE,
     TRIES,

@@ -96,6 +96,24 @@ def checked(definitions: Sequence[Mapping[str, Any]], catalog: Catalog) -> list[
     return found
 
 
+def names_secrets(value: Any) -> bool:
+    """Whether any runtime tool in a call's arguments, at whatever depth, is to be given a secret."""
+    if isinstance(value, list | tuple):
+        return any(map(names_secrets, value))
+    if not isinstance(value, Mapping):
+        return False
+    for name, one in value.items():
+        if _snake(name) == "runtime_tools" and isinstance(one, list) and any(map(_wants_secret, one)):
+            return True
+    return any(map(names_secrets, value.values()))
+
+
+def _wants_secret(definition: Any) -> bool:
+    config = definition.get("config") if isinstance(definition, Mapping) else None
+    declared = isinstance(config, Mapping) and bool(config.get("secrets"))
+    return declared or _SECRET.search(json.dumps(definition, default=str)) is not None
+
+
 def tool_of(definition: Mapping[str, Any]) -> Tool:
     """The tool of a definition that was checked."""
     spec = _spec(definition)

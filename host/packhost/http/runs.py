@@ -18,6 +18,7 @@ from pydantic import Field
 from starlette.types import ASGIApp
 
 from packhost.control import records
+from packhost.gate.inline import names_secrets
 from packhost.gate.types import Caller, CallRequest, Completed, Deferred, Outcome
 from packhost.http.envelopes import envelope, stands_still
 from packhost.http.events import ENDED, EventStream, visible
@@ -53,6 +54,9 @@ class Dispatch(Model):
     export: bool | None = Field(None, description="Whether the result is also written to a file.")
     runtime_tools: list[dict[str, Any]] | None = Field(None, description="Tools of this run alone.")
     client_tools: list[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
+    approval: dict[str, Any] | None = Field(None, description="Before which tools a person is asked.")
+    tool_search: dict[str, Any] | None = Field(None, description="Whether many tools are held back.")
+    subagent_config: dict[str, Any] | None = Field(None, description="What `spawn_subagent` may start.")
     variables: dict[str, Any] | None = Field(None, description="Values for hidden parameters.")
     intent_catalog: Any = Field(None, description="Taken and ignored.")
     stream_response: bool = Field(False, description="Answer with the run's events as they come.")
@@ -138,6 +142,8 @@ async def start(call: Call) -> Reply | ASGIApp:
     """`POST /v1/runs`: through the gate as the tool is called, then follow or wait."""
     body: Dispatch = call.body
     given = body.model_dump(exclude_none=True, exclude={"stream_response", "session_id"})
+    if names_secrets(given):
+        call.demand("secrets:read")
     session = body.session_id or f"api-{os.urandom(10).hex()}"
     key = await _idempotency(call, body)
     request = CallRequest(EXECUTE, {**given, "background": True}, _caller(call, session), idem_key=key)

@@ -71,6 +71,11 @@ class Identity:
         return self.sees_all or principal == self.principal
 
 
+def secrets_refused(identity: Identity | None, named: bool) -> bool:
+    """Whether a call that names secrets in tools of its own comes with a token that may not read any."""
+    return named and identity is not None and not identity.may("secrets:read")
+
+
 def usual(role: Role) -> frozenset[Right]:
     """What a role's token may do unless told otherwise."""
     return MOST[role] - ASKED_FOR
