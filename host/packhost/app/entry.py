@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -14,8 +15,8 @@ from packhost.control.base import Control
 from packhost.errors import PackhostError, StoreUnavailable
 from packhost.packs.discover import EntryPoints
 from packhost.store.lock import HostLock
+from packhost.store.marker import finish
 from packhost.store.opening import SQLITE
-from packhost.store.restoring import finish
 from packhost.transports.holder import call_control
 from packhost.transports.relay import relay_stdio
 from packhost.transports.socket import socket_server
@@ -41,10 +42,13 @@ class RemoteControl:
 
 
 @asynccontextmanager
-async def hold(root: Root, lease: float | None = None) -> AsyncIterator[Host]:
+async def hold(root: Root, lease: float | None = None, *, serving: bool = False) -> AsyncIterator[Host]:
     """A running host that further processes reach by its socket; the caller holds the lock."""
     finish(root.state)
-    async with open_host(root, lease) as host, socket_server(root.socket, host.serve_wire, host.operate):
+    async with (
+        open_host(root, lease, serving=serving) as host,
+        socket_server(root.socket, host.serve_wire, host.operate),
+    ):
         yield host
 
 
@@ -75,11 +79,13 @@ async def serve(
     """
     with workspace_root(start) as root, HostLock(root.state) as lock:
         if lock.acquire():
-            async with hold(root, lease) as host:
+            _load(http is not None)
+            async with hold(root, lease, serving=True) as host:
                 await _serve(host, http, grace)
             return 0
         if http is not None and _shared(root):
-            async with open_host(root, lease) as host:
+            _load(True)
+            async with open_host(root, lease, serving=True) as host:
                 await _serve(host, http, grace)
             return 0
         if http is None:
@@ -104,7 +110,7 @@ async def _taken_over(
 ) -> AsyncIterator[Callable[[float], Awaitable[None]]]:
     """The host of a workspace whose former one is gone, beside the relay that serves its client."""
     try:
-        async with hold(root, lease) as host:
+        async with hold(root, lease, serving=True) as host:
             host.go_on()
             yield host.drain
     except BaseExceptionGroup as group:
@@ -124,6 +130,12 @@ def _inner(error: BaseException) -> BaseException:
 def _shared(root: Root) -> bool:
     """Whether the workspace's store is one that several hosts can have at the same time."""
     return Workspace(root, installed=EntryPoints()).store != SQLITE
+
+
+def _load(http: bool) -> None:
+    """Import what a server needs before the host has registered: it takes a part of a short lease."""
+    for name in ("packhost.server.mcp", "packhost.transports.http" if http else "packhost.transports.stdio"):
+        importlib.import_module(name)
 
 
 async def _serve(host: Host, http: str | None, grace: float) -> None:

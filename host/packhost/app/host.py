@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from packhost.app.configuring import configure
 from packhost.app.sharing import host_key, membership_of
+from packhost.app.watching import watching
 from packhost.clients.launch import installed_command
 from packhost.control.base import Parts
 from packhost.control.consent import status_json
@@ -27,7 +28,6 @@ from packhost.control.retention import keep_retention
 from packhost.errors import PackhostError, StoreUnavailable
 from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
-from packhost.gate.gate import Gate
 from packhost.gate.hidden import TENANT
 from packhost.gate.inline import checked
 from packhost.gate.operators import Operators
@@ -98,7 +98,9 @@ class Services:
 class Host:
     """A running host: everything wired, for the servers and for control. Made by `open_host`."""
 
-    def __init__(self, root: Root, tasks: TaskGroup, lease: float | None = None) -> None:
+    def __init__(
+        self, root: Root, tasks: TaskGroup, lease: float | None = None, *, serving: bool = False
+    ) -> None:
         self.root = root
         self.tasks = tasks
         self.version = version("packhost")
@@ -121,7 +123,8 @@ class Host:
         self._drivers: dict[str, RunDriver] = {}
         self._writers: dict[str, TraceWriter] = {}
         self._configuration = self._configure()
-        self.gate = Gate(
+        self._watching = watching(workspace, self.store, self._owner, self.version, serving=serving)
+        self.gate = self._watching.gate(
             store=self.store,
             key=key,
             root_descriptor=root.descriptor,
@@ -140,7 +143,9 @@ class Host:
             configuration=self.configuration,
             membership=self.membership,
         )
-        self.services = Services(self.runs, self.gate.sessions, self.gate.approvals, self.configuration)
+        self.services: Services = Services(
+            self.runs, self.gate.sessions, self.gate.approvals, self.configuration
+        )
         self.parts = Parts(
             self.workspace,
             self.store,
@@ -221,6 +226,7 @@ class Host:
         self.tasks.start_soon(self.runs.wake_due)
         self.tasks.start_soon(self.runs.take_up)
         self.tasks.start_soon(keep_retention, self.parts)
+        self._watching.begin(self.tasks)
 
     async def drain(self, within: float) -> None:
         """Take no further call, let those under way end and runs go, `within` seconds."""
@@ -240,6 +246,7 @@ class Host:
                 await self.membership.leave()
             for kind in self._kinds:
                 await kind.close()
+            await self._watching.end()
             await self.store.close()
 
     # what the MCP server asks for
@@ -251,6 +258,8 @@ class Host:
             from packhost.server.mcp import build_server  # the command line has no use for the SDK
 
             self._server = build_server(self)
+            if self._watching.telemetry is not None:
+                self._server.trace()
         return self._server
 
     async def serve_wire(self, wire: Wire) -> None:
@@ -330,13 +339,14 @@ class Host:
 
 
 @asynccontextmanager
-async def open_host(root: Root, lease: float | None = None) -> AsyncIterator[Host]:
+async def open_host(root: Root, lease: float | None = None, *, serving: bool = False) -> AsyncIterator[Host]:
     """A running host for a workspace whose lock the caller holds, or whose store several may share.
 
-    `lease` in seconds is for how long it may be out of touch before others take over what it runs.
+    `lease` in seconds is for how long it may be out of touch before others take over what it runs. One that
+    is `serving` tells whoever looks after it what goes on.
     """
     async with anyio.create_task_group() as tasks:
-        host = Host(root, tasks, lease)
+        host = Host(root, tasks, lease, serving=serving)
         try:
             with redacted_logging(host.workspace.secrets.redactor):
                 await host.start()

@@ -24,6 +24,7 @@ from packhost.store.backup import Manifest, Progress, backup, copy_sqlite, look_
 from packhost.store.base import Store
 from packhost.store.info import applied, describe, looking, sqlite_files
 from packhost.store.lock import HostLock
+from packhost.store.marker import finish, sweep
 from packhost.store.migrations import due
 from packhost.store.opening import SQLITE, address_of, open_store
 from packhost.store.restoring import Restored
@@ -53,8 +54,8 @@ class Keeper:
                 f"{f'process {holder.pid}' if holder and holder.pid else 'another process'} is its host",
                 hint="end it first: close its client, or stop `packhost serve`",
             )
-        restoring.finish(self.state)
-        restoring.sweep(self.state)
+        finish(self.state)
+        sweep(self.state)
 
     def _address(self) -> Address:
         return address_of(self._workspace.store, self.root.hash, self._workspace.secrets)
@@ -69,7 +70,7 @@ class Keeper:
         if not self._lock.acquire():
             found: dict[str, Any] = anyio.run(RemoteControl(self.root.socket).request, "store.info", {})
             return found
-        restoring.finish(self.state)
+        finish(self.state)
         with looking(self.state) as view:
             place = self.state / STORE_NAME
             return {"kind": "sqlite", "holder": None, **sqlite_files(place), **describe(view)}
@@ -115,7 +116,7 @@ class Keeper:
         look: Callable[[Path], tuple[int, Head, str]]
         if self.sqlite:
             if self._lock.acquire():
-                restoring.finish(state)
+                finish(state)
             copy, look = (lambda path: copy_sqlite(state, path, progress)), look_at_sqlite
         else:
             from packhost.store.postgres_dump import dump  # heavy, and an extra

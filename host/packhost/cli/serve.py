@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import click
@@ -10,6 +11,8 @@ import click
 from packhost.app import serve
 from packhost.cli.options import examples, workspace_option
 from packhost.cli.times import DurationType
+
+Form = Literal["text", "json"]
 
 
 @click.command(
@@ -33,13 +36,37 @@ from packhost.cli.times import DurationType
     help="Where hosts share a store: out of touch for so long, others take over what this one runs "
     "(default: 15s).",
 )
+@click.option(
+    "--log-format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    help="Log a line an event on stderr, so written.",
+)
+@click.option(
+    "--log-level",
+    "level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="From which level on.",
+)
 @workspace_option
 @click.pass_context
 def command(
-    ctx: click.Context, http: str | None, grace: float, lease: float | None, workspace: Path | None
+    ctx: click.Context,
+    http: str | None,
+    grace: float,
+    lease: float | None,
+    form: Form | None,
+    level: str | None,
+    workspace: Path | None,
 ) -> None:
     """Serve this workspace's tools over MCP: on standard input and output, or over HTTP.
 
-    A client starts this by itself; `packhost connect` prints what to tell it.
+    A client starts this by itself; `packhost connect` prints what to tell it. With one of the options of logs
+    a line is written to stderr for what happens to calls, runs and approvals, without what was in them.
     """
-    ctx.exit(anyio.run(serve, workspace, http, grace, lease))
+    if form is None and level is None:
+        ctx.exit(anyio.run(serve, workspace, http, grace, lease))
+    from packhost.telemetry.logs import logged_lines  # a client that reads no logs starts faster without
+
+    with logged_lines(form or "text", level or "info"):
+        ctx.exit(anyio.run(serve, workspace, http, grace, lease))

@@ -16,7 +16,8 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -58,6 +59,8 @@ own hands a pack would be a client, free of the pack's scopes."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+TRACING: Final[ContextVar[Callable[[], Mapping[str, str]] | None]] = ContextVar("tracing", default=None)
+"""What names the trace of the call that is under way, in headers; nothing where nobody traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,9 @@ async def exchange(
     :raises ToolFailed: when it cannot be sent, breaks off or is sent on too often.
     :raises PackhostError: `OUTPUT_TOO_LARGE`.
     """
-    sent = False
+    sent, tracing = False, TRACING.get()
+    if tracing is not None:
+        request = replace(request, headers={**tracing(), **request.headers})
     try:
         for _ in range(limits.redirects + 1):
             address = await allowed_address(request.target, layers, resolve)

@@ -137,6 +137,12 @@ class Store(Protocol):
     def now(self) -> float:
         """The store's clock, in seconds since the epoch; costs no look at the database."""
 
+    def tell_commits(self, told: Callable[[int, float], None] | None) -> None:
+        """Let somebody know of each transaction of the writer: how many ops, and the seconds that it took.
+
+        Called in the writer's thread; `None` ends it.
+        """
+
     @property
     def label(self) -> str:
         """The database in a few words, with its version and without any password."""

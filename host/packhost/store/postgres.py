@@ -28,7 +28,7 @@ from packhost.store.postgres_migrations import bring_up
 from packhost.store.postgres_session import Clock, PostgresReading, PostgresTx, Statements
 from packhost.store.schema import MIGRATIONS, Migration
 from packhost.store.watches import TopicWatch, Watches
-from packhost.store.writer import MAX_POSTED, Writer
+from packhost.store.writer import MAX_POSTED, Told, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -143,6 +143,10 @@ class PostgresStore:
     def now(self) -> float:
         """The database's clock, as last seen and carried on by this machine's."""
         return self._clock.now()
+
+    def tell_commits(self, told: Told | None) -> None:
+        """Let somebody know of each transaction of the writer."""
+        self._writer.told = told
 
     @property
     def label(self) -> str:

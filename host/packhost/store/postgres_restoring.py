@@ -17,6 +17,7 @@ from packhost.errors import InvalidInput, StoreUnavailable
 from packhost.store import restoring
 from packhost.store.address import Address
 from packhost.store.backup import DUMP_NAME, Manifest, Progress, extract
+from packhost.store.marker import MARKER
 from packhost.store.postgres import PostgresStore
 from packhost.store.postgres_dump import dump, restore
 from packhost.store.postgres_looking import applied_in, live_replicas, view_of
@@ -59,7 +60,7 @@ def restore_postgres(
         interrupted, withdrawn = anyio.run(_settled, address, manifest, by, present)
         restoring.put_files(state, folder, aside, with_consent=with_consent)
     finally:
-        if not (state / restoring.MARKER).exists():
+        if not (state / MARKER).exists():
             shutil.rmtree(folder, ignore_errors=True)
     return Restored(manifest, aside, interrupted, withdrawn, unread=False)
 

@@ -8,7 +8,6 @@ kept aside.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -20,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from packhost.errors import InvalidInput, PackhostError, StoreUnavailable
+from packhost.errors import InvalidInput, PackhostError
 from packhost.store.audit import verify_chain
 from packhost.store.backup import Manifest, Progress, extract, read_manifest
 from packhost.store.base import Reading, Tx
 from packhost.store.info import applied, read_only
+from packhost.store.marker import FOLDER, MARKER, finish, sync
 from packhost.store.migrations import migrate
 from packhost.store.ops import events, executions
 from packhost.store.rows import Head
@@ -32,9 +32,7 @@ from packhost.store.schema import MIGRATIONS
 from packhost.store.seals import Anchor
 from packhost.store.sqlite import STORE_NAME, SqliteReading, SqliteTx
 
-MARKER: Final = "restore.json"
 RESTORED_EVENT: Final = "store.restored"
-_FOLDER: Final = ".restore-"
 _CONSENT: Final = ("accepted.json", "packs")
 """What is accepted now stays as it is: an older consent may have been wider."""
 _TOKENS: Final = 5
@@ -94,7 +92,7 @@ def restore_sqlite(
     if manifest.kind != "sqlite":
         raise InvalidInput(f"`{file}` holds a {manifest.kind} store", hint="this workspace's is SQLite")
     present = _present(state)
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=state))
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=state))
     try:
         extract(file, manifest, folder, progress)
         ready = folder / "new"
@@ -102,7 +100,7 @@ def restore_sqlite(
         os.rename(folder / manifest.store.name, ready / STORE_NAME)
         interrupted, withdrawn = _make_ready(ready / STORE_NAME, state.name, manifest, by, present)
         names = list(_bring(folder / "state", ready, state, with_consent=with_consent))
-        _sync(ready)
+        sync(ready)
         aside = _aside(state)
         _commit(state, folder, aside, [STORE_NAME, *names])
     except BaseException:
@@ -215,7 +213,7 @@ def put_files(state: Path, folder: Path, aside: Path, *, with_consent: bool) -> 
     ready = folder / "new"
     ready.mkdir(mode=0o700)
     names = list(_bring(folder / "state", ready, state, with_consent=with_consent))
-    _sync(ready)
+    sync(ready)
     _commit(state, folder, aside, names)
     finish(state)
 
@@ -236,54 +234,4 @@ def _commit(state: Path, folder: Path, aside: Path, names: list[str]) -> None:
     with draft.open("rb+") as file:
         os.fsync(file.fileno())
     os.rename(draft, state / MARKER)
-    _sync(state)
-
-
-def finish(state: Path) -> bool:
-    """Carry a restoration that was decided to its end; whether there was one. The caller holds the lock.
-
-    Raises `StoreUnavailable` when a file cannot be moved.
-    """
-    marker = state / MARKER
-    try:
-        said = json.loads(marker.read_bytes())
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError) as error:
-        raise StoreUnavailable(f"`{marker}` cannot be read: {error}", hint="look at it by hand") from None
-    folder, aside = state / said["from"], state / said["aside"]
-    try:
-        aside.mkdir(mode=0o700, exist_ok=True)
-        for name in said["old"]:
-            if not (aside / name).exists() and (state / name).exists():
-                os.rename(state / name, aside / name)
-        _sync(aside)
-        for name in said["new"]:
-            if (folder / "new" / name).exists():
-                os.rename(folder / "new" / name, state / name)
-        _sync(state)
-        marker.unlink()
-        _sync(state)
-    except OSError as error:
-        raise StoreUnavailable(
-            f"a restoration could not be ended: {error}",
-            hint="make the state folder writable, then try again",
-        ) from error
-    shutil.rmtree(folder, ignore_errors=True)
-    return True
-
-
-def sweep(state: Path) -> None:
-    """Remove what restorations left that were broken off before they were decided; under the lock."""
-    if not (state / MARKER).exists():
-        for left in state.glob(f"{_FOLDER}*"):
-            with contextlib.suppress(OSError):
-                shutil.rmtree(left)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(state)

@@ -25,7 +25,7 @@ from packhost.store.chain import Chain
 from packhost.store.migrations import migrate
 from packhost.store.schema import MIGRATIONS, Migration
 from packhost.store.watches import TopicWatch, Watches
-from packhost.store.writer import MAX_POSTED, Writer
+from packhost.store.writer import MAX_POSTED, Told, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -211,6 +211,10 @@ class SqliteStore:
     def now(self) -> float:
         """The store's clock: this machine's."""
         return time.time()
+
+    def tell_commits(self, told: Told | None) -> None:
+        """Let somebody know of each transaction of the writer."""
+        self._writer.told = told
 
     @property
     def label(self) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 MAX_BATCH = 256
 MAX_POSTED = 1024
 """How many best-effort ops may wait before `post` asks its caller to wait."""
+Told = Callable[[int, float], None]
+"""Takes how many ops a transaction had and the seconds that it took, in the writer's thread; never raises."""
 LINGER = 0.005
 """Seconds for which a best-effort op waits for company; an awaited write takes it along at once."""
 
@@ -114,6 +117,7 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="packhost-store", daemon=True)
         self._closed = False
+        self.told: Told | None = None
         self._thread.start()
 
     def submit(self, op: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Waiter:
@@ -189,10 +193,17 @@ class Writer:
                     items = None
                     break
                 batch.extend(more)
-            self._report(batch, self._together(batch))
+            self._report(batch, self._together(batch) if self.told is None else self._timed(batch, self.told))
             if items is not None:
                 items = self._queue.get()
         self._session.close()
+
+    def _timed(self, batch: list[Item], told: Told) -> frozenset[str]:
+        began = time.perf_counter()
+        try:
+            return self._together(batch)
+        finally:
+            told(len(batch), time.perf_counter() - began)
 
     def _together(self, batch: list[Item]) -> frozenset[str]:
         session = self._session
