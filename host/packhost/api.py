@@ -6,7 +6,8 @@ data or raises `ToolFailed`. Hooks are described in `packhost.hookspecs`.
 
 from packhost.errors import Code, InvalidInput, NotFound, PackhostError, ScopeDenied, ToolFailed
 from packhost.hookspecs import hookimpl
-from packhost.kinds.base import Kind, Tool
+from packhost.kinds.awaits import await_calls, awaited, take_answers
+from packhost.kinds.base import Kind, Located, Tool
 from packhost.kinds.context import (
     CallContext,
     Connection,
@@ -26,6 +27,7 @@ from packhost.kinds.files import Files, FileStat, Walk
 from packhost.kinds.http_tools import http_tool
 from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessage, RunRecord, TraceWriter
 from packhost.kinds.reply import FetchReply
+from packhost.manifest.model import ToolSpec
 
 __all__ = [
     "CallContext",
@@ -38,6 +40,7 @@ __all__ = [
     "HttpReply",
     "InvalidInput",
     "Kind",
+    "Located",
     "Message",
     "NotFound",
     "OfferedTool",
@@ -56,8 +59,12 @@ __all__ = [
     "Tool",
     "ToolFailed",
     "ToolOutcome",
+    "ToolSpec",
     "TraceWriter",
     "Walk",
+    "await_calls",
+    "awaited",
     "hookimpl",
     "http_tool",
+    "take_answers",
 ]

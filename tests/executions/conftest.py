@@ -18,6 +18,7 @@ import anyio.abc
 import pytest
 
 import packhost_packs.agent_runtime
+from packhost.app.host import Services
 from packhost.control.base import Parts
 from packhost.control.evidence import evidence_of
 from packhost.executions.membership import Membership, replica, uptime
@@ -27,7 +28,9 @@ from packhost.gate.catalog import build_catalog
 from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
 from packhost.hookspecs import build_plugins
 from packhost.kinds.base import PackFacts, Tool
+from packhost.kinds.code import CodeKind
 from packhost.kinds.context import CallContext
+from packhost.kinds.http import HttpKind
 from packhost.kinds.python import PythonKind
 from packhost.manifest.load import load_manifest
 from packhost.manifest.model import ToolSpec
@@ -131,7 +134,11 @@ class Lab:
         self.section: dict[str, Any] = {}
         self.secrets: dict[str, str] = {}
         self.variables: dict[str, Any] = {}
-        self._kinds = {"lab": self.kind, "python": PythonKind(root)}
+        plugins = build_plugins([packhost_packs.agent_runtime])
+        self.code = CodeKind()
+        provided = [kind for group in plugins.hook.packhost_kinds() for kind in group]
+        own = [self.kind, PythonKind(root), self.code, HttpKind(), *provided]
+        self._kinds = {kind.name: kind for kind in own}
         self._tools: dict[str, Tool] = {}
         self._configuration: Configuration | None = None
         manifest = load_manifest(shipped_manifest("agent-runtime"), shipped=True)
@@ -152,7 +159,6 @@ class Lab:
             services=lambda: self.services,  # type: ignore[arg-type, return-value]
             check=self.membership.check,
         )
-        plugins = build_plugins([packhost_packs.agent_runtime])
         self.drivers = {
             driver.name: driver for group in plugins.hook.packhost_run_drivers() for driver in group
         }
@@ -165,15 +171,13 @@ class Lab:
             configuration=self.configuration,
             membership=self.membership,
         )
-        self.services = SimpleNamespace(
-            runs=self.runs, sessions=self.gate.sessions, approvals=self.gate.approvals
-        )
+        self.services = Services(self.runs, self.gate.sessions, self.gate.approvals, self.configuration)
 
-    def _add(self, pack: str, spec: ToolSpec) -> None:
+    def _add(self, pack: str, spec: ToolSpec, *, shipped: bool = True) -> None:
         self._tools[f"{pack}:{spec.name}"] = Tool(
             id=ToolId(pack, spec.name),
             spec=spec,
-            pack=PackFacts(pack, "1", pack, "d", None, True, True, None),
+            pack=PackFacts(pack, "1", pack, "d", None, shipped, shipped, None),
             scopes=tuple(parse_scope(line) for line in spec.required_scopes),
             version="1-a",
         )
@@ -185,6 +189,21 @@ class Lab:
         spec.setdefault("input_schema", {"type": "object"})
         self._add("lab", ToolSpec(name=name, description=name, kind="lab", **spec))
         self.kind.handlers[name] = handler
+
+    def pack_tool(self, name: str, kind: str, config: Any, properties: Any, **spec: Any) -> None:
+        """Offer `mine:NAME` of a pack from elsewhere, checked as when its manifest loads."""
+        schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        model = ToolSpec(
+            name=name,
+            description=name,
+            kind=kind,
+            permission=spec.pop("permission", "write"),
+            input_schema=schema,
+            config=config,
+            **spec,
+        )
+        assert self._kinds[kind].check(model) == []
+        self._add("mine", model, shipped=False)
 
     def rule(self, decide: Any, tool: str) -> None:
         """Add a policy rule."""
@@ -301,6 +320,7 @@ class Building:
                 yield lab
             finally:
                 tasks.cancel_scope.cancel()
+        await lab.code.close()
         await self.store.flush()
         every_run_passes_the_validator(self.store)
 

@@ -535,7 +535,6 @@ async def test_without_a_model_the_call_says_how_to_set_one_up(lab: Any) -> None
 @pytest.mark.parametrize(
     "asked",
     [
-        {"runtime_tools": [{}]},
         {"client_tools": [{}]},
     ],
 )

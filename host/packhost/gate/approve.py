@@ -171,6 +171,7 @@ class Approvals:
             session=caller.session_id,
             level=self._level(caller.session_id),
             run=caller.run_id,
+            subagent=caller.subagent,
             expires_in=terms.timeout,
             expires_at=expires_at,
         )
@@ -190,6 +191,7 @@ class Approvals:
             expires_at=expires_at,
             execution_id=caller.run_id,
             run_id=caller.run_id,
+            subagent=caller.subagent,
         )
 
     async def put_to_person(

@@ -44,6 +44,7 @@ class Question:
     run: str | None
     expires_in: float
     expires_at: float
+    subagent: Mapping[str, str] | None = None
 
     def text(self) -> str:
         """The whole prompt.
@@ -74,6 +75,8 @@ class Question:
 
     def _asker(self) -> str:
         run = f", in run {self.run}" if self.run else ""
+        if self.subagent is not None:
+            run += f" of the subagent {one_line(self.subagent['agent_name'])} ({self.subagent['tool_name']})"
         return (
             f"Asked by a client that calls itself {json.dumps(label(self.client), ensure_ascii=False)} "
             f"(its own label, no proof), for {one_line(self.principal)}, "

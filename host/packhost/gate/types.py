@@ -31,6 +31,8 @@ class Caller:
     """The fencing epoch of `run_id`."""
     variables: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What the run was started with for hidden parameters; see `hidden`."""
+    subagent: Mapping[str, str] | None = field(default=None, compare=False)
+    """Of a subagent's run: `tool_name`, the tool that started it, and `agent_name`."""
 
     @property
     def actor(self) -> str:

@@ -7,6 +7,7 @@ Times are in seconds since the epoch.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -189,6 +190,8 @@ class NewApproval:
     expires_at: float
     execution_id: str | None = None
     run_id: str | None = None
+    subagent: Mapping[str, str] | None = None
+    """The subagent that asks: `tool_name`, the tool that started it, and `agent_name`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from packhost.api import RunDriver, TraceWriter, hookimpl
+from packhost.api import Kind, RunDriver, TraceWriter, hookimpl
 
-__all__ = ["packhost_run_drivers", "packhost_trace_writers"]
+__all__ = ["packhost_kinds", "packhost_run_drivers", "packhost_trace_writers"]
+
+
+@hookimpl
+def packhost_kinds() -> list[Kind]:
+    """The kinds `flow` and `subagent`."""
+    from packhost_packs.agent_runtime.kinds import FlowTools, SubagentTools  # only a host has a use
+
+    return [FlowTools(), SubagentTools()]
 
 
 @hookimpl

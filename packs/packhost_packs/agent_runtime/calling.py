@@ -15,7 +15,11 @@ import anyio
 
 from packhost.api import OfferedTool, RunHandle, ToolOutcome
 from packhost_packs.agent_runtime.batch import Pending
+from packhost_packs.agent_runtime.children import Parent
+from packhost_packs.agent_runtime.equipment import Equipment
 from packhost_packs.agent_runtime.ledger import SAME_FAILURES, Ledger
+from packhost_packs.agent_runtime.searching import TOOL as SEARCH_TOOL
+from packhost_packs.agent_runtime.spawning import named
 
 SIDE_BY_SIDE = 8
 """So many reading calls of one batch run at once."""
@@ -37,6 +41,14 @@ _THROWN = frozenset(
 """Codes of calls that started and went wrong: what follows in their batch is not run."""
 
 
+def required(approval: Mapping[str, Any] | None) -> list[str] | None:
+    """Patterns of the tools that a run asks a person for; `None` where it says nothing of it."""
+    require = None if approval is None else approval.get("require")
+    if require is None:
+        return None
+    return ["*"] if require is True else list(require or ())
+
+
 class Calling:
     """Makes a run's calls; `safe_point` has the state written down along with them and may stop the run."""
 
@@ -44,14 +56,19 @@ class Calling:
         self,
         run: RunHandle,
         ledger: Ledger,
-        tools: Sequence[OfferedTool],
+        equipment: Equipment,
         safe_point: Callable[[], Awaitable[None]],
+        parent: Parent,
     ) -> None:
         self._run = run
         self._ledger = ledger
-        self._tools = tools
-        self._by_name = {name: tool for tool in reversed(tools) for name in (tool.canonical, tool.name)}
+        self._equipment = equipment
         self._safe_point = safe_point
+        self._parent = parent
+
+    @property
+    def _tools(self) -> Sequence[OfferedTool]:
+        return self._equipment.sent
 
     async def work_through(self, pending: Pending) -> None:
         """Bring every call of a batch to its result."""
@@ -82,7 +99,7 @@ class Calling:
         return calls[: max(together, 1)]
 
     def _only_reads(self, call: Mapping[str, Any]) -> bool:
-        tool = self._by_name.get(call["name"])
+        tool = self._equipment.get(call["name"])
         return tool is not None and tool.read_only and tool.idempotent
 
     async def _make(self, pending: Pending, calls: Sequence[Mapping[str, Any]]) -> bool:
@@ -128,7 +145,7 @@ class Calling:
         known = await self._run.recorded(call["id"])
         if known is None or known.ok:
             return known
-        tool = self._by_name.get(call["name"])
+        tool = self._equipment.get(call["name"])
         if known.code == "CANCELLED" and tool is not None and tool.idempotent:
             return None
         if known.code in ("CANCELLED", "EFFECTS_UNKNOWN"):
@@ -136,14 +153,26 @@ class Calling:
         return known
 
     async def _call(self, call: Mapping[str, Any]) -> ToolOutcome:
-        tool = self._by_name.get(call["name"])
+        tool = self._equipment.get(call["name"])
         if tool is None:
             near = difflib.get_close_matches(call["name"], [t.name for t in self._tools], n=3, cutoff=0.5)
             said = f" Did you mean {', '.join(f'`{one}`' for one in near)}?" if near else ""
             text = f"TOOL_NOT_FOUND: no tool `{call['name']}` is on offer in this run.{said}"
             return ToolOutcome(False, text, code="TOOL_NOT_FOUND")
+        if tool is SEARCH_TOOL:
+            outcome = self._equipment.search(call["input"])
+            await self._run.emit(
+                "tools.searched",
+                {"id": call["id"], "input": call["input"], "ok": outcome.ok, "found": self._ledger.found},
+            )
+            return outcome
         await self._run.report_progress(f"turn {self._ledger.turns}: `{tool.canonical}`")
-        return await self._run.call_tool(tool.name, call["input"], tool_use_id=call["id"])
+        ask = ""
+        if self._parent.require and named(tool, self._parent.require):
+            ask = f"the run asks a person before each call of `{tool.canonical}`"
+        return await self._run.call_tool(
+            tool.name, call["input"], tool_use_id=call["id"], ask=ask, calling=self._parent
+        )
 
     async def settle(self, pending: Pending) -> None:
         """Give every call a result when the run ends in the middle of the batch."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from packhost.api import RecordedApproval, RecordedEvent, RunRecord
+from packhost_packs.agent_runtime.searching import SEARCH
 
 _RAISED = frozenset({"TOOL_FAILED", "TOOL_TIMEOUT", "OUTPUT_INVALID", "OUTPUT_TOO_LARGE"})
 Deed = dict[str, Any]
@@ -122,6 +123,12 @@ class _Deeds:
         more |= {"unknown": True} if event.type == "call.unknown" else {}
         yield _deed("result", id=id, is_error=event.type != "call.ok", **more)
 
+    def searched(self, event: RecordedEvent) -> Iterator[Deed]:
+        data = event.data
+        yield _deed("intent", id=data["id"])
+        yield _deed("dispatch", id=data["id"], name=SEARCH, input=data["input"], idempotent=True)
+        yield _deed("result", id=data["id"], is_error=not data["ok"])
+
     def repeated(self, event: RecordedEvent) -> Iterator[Deed]:
         yield _deed("refused", id=event.data["id"], code="LIMIT_EXCEEDED")
 
@@ -140,7 +147,7 @@ class _Deeds:
 
 
 def _wire(canonical: str) -> str:
-    return canonical.replace(":", "_", 1)
+    return canonical.removeprefix("inline:").replace(":", "_", 1)
 
 
 def _deed(type: str, **members: Any) -> Deed:
@@ -165,6 +172,7 @@ _MAKERS: Mapping[str, Callable[[_Deeds, RecordedEvent], Iterator[Deed]]] = {
     "call.error": _Deeds.call_ended,
     "call.unknown": _Deeds.call_ended,
     "call.repeated": _Deeds.repeated,
+    "tools.searched": _Deeds.searched,
     "approval.requested": _Deeds.question,
     "approval.approved": _Deeds.answer,
     "approval.denied": _Deeds.answer,

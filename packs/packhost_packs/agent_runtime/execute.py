@@ -11,7 +11,7 @@ from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.requests import turn_spec
 from packhost_packs.agent_runtime.workflows.start import workflow_spec
 
-_UNBUILT = ("runtime_tools", "client_tools")
+_UNBUILT = ("client_tools",)
 _THE_HOSTS = ("_tenant", "_endUser", "_identity")
 RESULTS = ".agent-runtime/results"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,29 @@ class Ledger:
     def tools(self) -> frozenset[str]:
         """Wire names of the tools that were on offer when the run began."""
         return frozenset(self._state["tools"])
+
+    @property
+    def found(self) -> list[str]:
+        """Names of the tools that a search has brought in, in this order."""
+        return list(self._state["found"])
+
+    def load(self, names: Sequence[str]) -> None:
+        """Bring tools in; what is there already stays where it is."""
+        self._state["found"] += [name for name in names if name not in self._state["found"]]
+
+    @property
+    def spawned(self) -> int:
+        """Subagents that the model started by itself."""
+        return int(self._state["spawned"])
+
+    def count_spawn(self) -> None:
+        """Count a further one."""
+        self._state["spawned"] = self.spawned + 1
+
+    def charge(self, input_tokens: int, output_tokens: int) -> None:
+        """Count what a run below this one used."""
+        self._state["input_tokens"] += input_tokens
+        self._state["output_tokens"] += output_tokens
 
     @property
     def turns(self) -> int:
@@ -218,6 +241,8 @@ _FRESH: Mapping[str, Any] = {
     "seconds": 0.0,
     "text": "",
     "failures": {},
+    "found": [],
+    "spawned": 0,
     "pending": None,
     "ended": None,
 }

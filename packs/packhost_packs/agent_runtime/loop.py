@@ -16,8 +16,10 @@ import anyio
 from packhost.api import Message, OfferedTool, PackhostError, RunHandle, RunResult, RunStopped
 from packhost_packs.agent_runtime.asking import Asking
 from packhost_packs.agent_runtime.batch import Pending
-from packhost_packs.agent_runtime.calling import Calling
+from packhost_packs.agent_runtime.calling import Calling, required
+from packhost_packs.agent_runtime.children import Parent
 from packhost_packs.agent_runtime.conversation import check_continuation, normalised
+from packhost_packs.agent_runtime.equipment import Equipment
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.ledger import Ledger, Share
 from packhost_packs.agent_runtime.limits import Limits
@@ -63,8 +65,9 @@ class _Loop:
         )
         provider = provider_for(self._chosen, run)
         self._asking = Asking(run, self._ledger, self._chosen, provider, stream=bool(spec.get("stream")))
-        self._tools: tuple[OfferedTool, ...] = ()
-        self._calling = Calling(run, self._ledger, (), self._safe_point)
+        self._require = required(spec.get("approval"))
+        self._equipment = Equipment(run, (), self._ledger)
+        self._calling = self._with(())
 
     async def to_end(self) -> RunResult:
         """Go on from the state until the run ends."""
@@ -81,7 +84,7 @@ class _Loop:
             if spent is not None:
                 return self._end("limit_exceeded", issue=spent[0], message=spent[1])
             try:
-                reply = await self._asking.turn(self._history, self._tools)
+                reply = await self._asking.turn(self._history, self._equipment.sent)
             except TurnFault as fault:
                 await self._run.emit("turn.failed", {"turn": self._ledger.turns + 1, **_error(fault)})
                 return self._end(fault.outcome, **_error(fault))
@@ -103,16 +106,25 @@ class _Loop:
 
     async def _open(self) -> None:
         self._history = await self._run.history()
-        on_offer = _both(self._run, self._chosen.agent.get("tools"), self._spec["tools"])
-        if self._ledger.opened:
-            on_offer = tuple(tool for tool in on_offer if tool.name in self._ledger.tools)
-        self._tools = on_offer
-        self._calling = Calling(self._run, self._ledger, on_offer, self._safe_point)
+        self._calling = self._with(_both(self._run, self._chosen.agent.get("tools"), self._spec["tools"]))
         if not self._ledger.opened:
             added = normalised(self._spec["messages"])
             check_continuation(self._history, added)
-            self._ledger.open([tool.name for tool in on_offer])
+            self._ledger.open(self._equipment.names)
             await self._append(added)
+
+    def _with(self, saved: Sequence[OfferedTool]) -> Calling:
+        """What makes the run's calls, given the saved tools that it may use."""
+        self._equipment = equipment = Equipment(self._run, saved, self._ledger)
+        parent = Parent(
+            equipment.resolved,
+            equipment.definitions,
+            self._require,
+            int(self._spec.get("depth", 0)),
+            self._chosen.name,
+            self._ledger,
+        )
+        return Calling(self._run, self._ledger, equipment, self._safe_point, parent)
 
     async def _safe_point(self) -> None:
         self._ledger.clock()

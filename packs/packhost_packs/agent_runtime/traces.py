@@ -21,6 +21,8 @@ _STOP = {messages.PROTOCOL: "stop_reason", chat.PROTOCOL: "finish_reason"}
 def trace_of(record: RunRecord) -> dict[str, Any]:
     """A run, or one node of a workflow, for `packhost trace check`."""
     spec, state = _part(record)
+    if not record.branch and "nodes" in record.spec:
+        return _without_turns(record)
     given = len(spec.get("messages", ()))
     said = [one.message for one in _own(record)[given:] if one.message["role"] == "assistant"]
     native: Mapping[str, Any] = next((one["native"] for one in said if one.get("native")), {})
@@ -40,6 +42,19 @@ def trace_of(record: RunRecord) -> dict[str, Any]:
     if record.status not in _ENDED and all(event["type"] != "outcome" for event in events):
         trace["outcome"] = "paused" if record.status in ("running", "queued") else record.status
     return trace
+
+
+def _without_turns(record: RunRecord) -> dict[str, Any]:
+    """A workflow in which no model was asked for anything."""
+    return {
+        "protocol": messages.PROTOCOL,
+        "tools": [],
+        "messages": [],
+        "budgets": {},
+        "used": _used({}),
+        "events": [],
+        "run": {"id": record.id, "kind": record.kind, "status": record.status, "node": ""},
+    }
 
 
 def _part(record: RunRecord) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

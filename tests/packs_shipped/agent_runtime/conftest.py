@@ -92,7 +92,15 @@ class MemoryRun:
     async def branch(self, name: str, spec: Mapping[str, Any]) -> Any:
         raise AssertionError("a run of turns has no branches")
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str) -> ToolOutcome:
+    def define(self, definitions: Sequence[Mapping[str, Any]]) -> tuple[OfferedTool, ...]:
+        return tuple(
+            OfferedTool(one["name"], f"inline:{one['name']}", one["description"], one["parameters_schema"])
+            for one in definitions
+        )
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], *, tool_use_id: str, **more: Any
+    ) -> ToolOutcome:
         self._step()
         tool = name.removeprefix("lab_")
         self.ran.append(tool_use_id)

@@ -63,6 +63,7 @@ def request(tx: Tx, new: NewApproval) -> ApprovalRow:
         "binding": new.binding,
         "client": new.client,
         "expires_at": new.expires_at,
+        **({"subagent": dict(new.subagent)} if new.subagent else {}),
     }
     _record(tx, "approval.requested", new.id, data, new.run_id or new.execution_id, new.principal)
     return get(tx, new.id)

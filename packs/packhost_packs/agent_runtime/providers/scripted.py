@@ -1,6 +1,6 @@
 """A provider that replays a script: for a demonstration, for tests, for whoever has no key.
 
-A script is a list of replies, each `{text?, tool_calls?: [{id, name, arguments}], stop_reason?}`.
+A script is a list of replies, each `{text?, tool_calls?: [{id, name, arguments}], stop_reason?, usage?}`.
 A run's first turn gets the first reply, and so on; after the last one there is no more.
 """
 
@@ -30,7 +30,7 @@ from packhost_packs.agent_runtime.providers.messages import REASONS
 from packhost_packs.agent_runtime.stream.limits import SafetyLimits
 
 MAX_SCRIPT_BYTES = 1024 * 1024
-_REPLY = frozenset({"text", "tool_calls", "stop_reason"})
+_REPLY = frozenset({"text", "tool_calls", "stop_reason", "usage"})
 _CALL = frozenset({"id", "name", "arguments"})
 
 
@@ -61,7 +61,9 @@ class ScriptedProvider:
         reason = said.get("stop_reason") or ("tool_use" if said.get("tool_calls") else "end_turn")
         check_counts(len(blocks), len(said.get("tool_calls") or ()), SafetyLimits())
         verdict = verdict_of(reason, bool(said.get("tool_calls")), REASONS)
-        return reply_of(verdict, blocks, reason, Usage())
+        used = said.get("usage") or {}
+        usage = Usage(used.get("input_tokens", 0), used.get("output_tokens", 0))
+        return reply_of(verdict, blocks, reason, usage)
 
 
 def check_script(script: object) -> list[dict[str, Any]]:
@@ -91,7 +93,7 @@ def read_script(data: bytes) -> list[dict[str, Any]]:
     return check_script(script)
 
 
-_HINT = "write a list of `{text, tool_calls: [{id, name, arguments}], stop_reason}`, each member optional"
+_HINT = "write a list of `{text, tool_calls: [{id, name, arguments}], stop_reason, usage}`, each optional"
 
 
 def _wrong(reply: object) -> str:
@@ -103,6 +105,9 @@ def _wrong(reply: object) -> str:
         return "has a `text` that is not a string"
     if not isinstance(reply.get("stop_reason", ""), str):
         return "has a `stop_reason` that is not a string"
+    usage = reply.get("usage", {})
+    if not isinstance(usage, dict) or not all(type(one) is int and one >= 0 for one in usage.values()):
+        return "has a `usage` that is not `{input_tokens, output_tokens}`"
     calls = reply.get("tool_calls", [])
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         return "has `tool_calls` that are not a list of mappings"

@@ -2,7 +2,8 @@
 
 What a node waits for: its dependencies, a condition on their results, a time. Without `when` it runs
 once its dependencies have completed, all of them or, with `join: any`, the first; with `when` they
-need only have ended, and the condition decides. A node for which that cannot come true is skipped.
+need only have ended, and the condition decides. With `join: after` it runs once all have ended and
+none failed, also where some were skipped. A node for which that cannot come true is skipped.
 Every step is written down before it is taken, so that a run goes on anywhere and no node runs twice.
 """
 
@@ -21,7 +22,8 @@ from packhost_packs.agent_runtime.limits import Limits, Spent
 from packhost_packs.agent_runtime.loop import FAILED, run_turns
 from packhost_packs.agent_runtime.workflows.outcome import result_of_workflow
 from packhost_packs.agent_runtime.workflows.plan import Node, node_of, wake_time
-from packhost_packs.agent_runtime.workflows.values import INPUT, render, result_values
+from packhost_packs.agent_runtime.workflows.steps import run_step
+from packhost_packs.agent_runtime.workflows.values import INPUT, MISSING, render, result_values
 
 SIDE_BY_SIDE = 4
 """So many nodes run at once."""
@@ -115,6 +117,10 @@ class _Workflow:
             return "ready" if met else "skipped" if all_over else "waiting"
         if not all_over:
             return "waiting"
+        if node.join == "after":
+            failed = [name for name in over if self._states[name].get("outcome", "completed") != "completed"]
+            met = _hold(node, values) if node.when else not failed
+            return "ready" if met else "skipped"
         met = _hold(node, values) if node.when else len(good) == len(node.depends_on)
         return "ready" if met else "skipped"
 
@@ -123,9 +129,10 @@ class _Workflow:
         values: dict[str, Any] = {INPUT: self._run.spec["input"]}
         for node in self._nodes:
             state = self._states[node.id]
-            text = ended["result"]["text"] if (ended := self._ended(node.id)) else ""
+            text = ended["result"]["text"] if (ended := self._ended(node.id)) else state.get("text", "")
             if state["status"] in ("ended", "skipped"):
-                values[node.id] = result_values(state["status"], state.get("outcome"), text)
+                value = state.get("value", MISSING)
+                values[node.id] = result_values(state["status"], state.get("outcome"), text, value)
         return values
 
     def _ended(self, identity: str) -> Mapping[str, Any] | None:
@@ -136,6 +143,9 @@ class _Workflow:
         state = self._states[node.id]
         try:
             values = self._values()
+            if node.step is not None:
+                await self._step(node, state, values)
+                return
             messages = [{**one, "content": render(one["content"], values)} for one in node.turn["messages"]]
             branch = await self._run.branch(node.id, {**node.turn, "messages": messages})
             result = await run_turns(branch, Share(self._limits, lambda: self._elsewhere(node.id)))
@@ -153,9 +163,29 @@ class _Workflow:
             self._running.discard(node.id)
             self._changed.set()
 
+    async def _step(self, node: Node, state: dict[str, Any], values: Mapping[str, Any]) -> None:
+        """Bring a step that asks no model to its end."""
+        before = dict(state)
+        if "call" in (node.step or {}) and not state.get("called"):
+            if self._called() >= self._limits.max_tool_calls:
+                told = f"the run has had its {self._limits.max_tool_calls} tool calls"
+                state.update(status="ended", outcome="limit_exceeded", text="")
+                state["error"] = {"issue": "BUDGET_TOOL_CALLS", "message": told}
+                return
+            state["called"] = True
+            await self._run.checkpoint(lazily=True)
+        state.update(await run_step(self._run, node, before, values))
+        state["status"] = "ended"
+        await self._run.emit("node.ended", {"node": node.id, "outcome": state["outcome"]})
+
+    def _called(self) -> int:
+        """Tool calls so far, those of steps and those of turns."""
+        steps = sum(bool(state.get("called")) for state in self._states.values())
+        return steps + sum(spent_in(state).tool_calls for state in self._branches.values())
+
     def _elsewhere(self, identity: str) -> Spent:
         """What the other nodes have used."""
-        total = Spent()
+        total = Spent(tool_calls=sum(bool(state.get("called")) for state in self._states.values()))
         for name, state in self._branches.items():
             if name != identity:
                 total = total.plus(spent_in(state))

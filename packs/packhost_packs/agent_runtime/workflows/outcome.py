@@ -37,6 +37,7 @@ def result_of_workflow(
         "tool_calls": sum(one["tool_calls"] for one in shown.values()),
         "retries": sum(spent_in(state).retries for state in branches.values()),
         "nodes": shown,
+        "last": last[-1] if last else None,
     }
     if not failed:
         return "completed", result
@@ -52,10 +53,12 @@ def _node(identity: str, state: Mapping[str, Any], branch: Mapping[str, Any], ru
     spent = spent_in(branch)
     shown: dict[str, Any] = {
         "status": state["status"],
-        "text": result.get("text", ""),
+        "text": result.get("text", state.get("text", "")),
         "turns": spent.turns,
-        "tool_calls": spent.tool_calls,
+        "tool_calls": spent.tool_calls + bool(state.get("called")),
     }
+    if "value" in state:
+        shown["value"] = state["value"]
     if "outcome" in state:
         shown["outcome"] = state["outcome"]
     if branch:

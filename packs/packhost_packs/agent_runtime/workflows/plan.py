@@ -1,7 +1,8 @@
 """A workflow as it is written, checked whole before anything starts.
 
 `{nodes: [{id, prompt | messages, depends_on?, join?, when?, wake_at?, model_profile?, agent?, tools?,
-loop?, limits?}], limits?}`. Whatever is wrong is `InvalidInput` with the path of the offending value.
+loop?, limits?}], limits?}`; in place of a prompt a node has `call: {tool, arguments}` or `value`. Whatever
+is wrong is `InvalidInput` with the path of the offending value.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from typing import Any, Literal
 
 from packhost.api import InvalidInput
 from packhost_packs.agent_runtime.limits import seconds
-from packhost_packs.agent_runtime.workflows.values import INPUT, MEMBERS, TESTS, Condition, references
+from packhost_packs.agent_runtime.workflows.values import (
+    INPUT,
+    MEMBERS,
+    TESTS,
+    Condition,
+    references,
+    texts_in,
+)
 
 MAX_NODES = 64
+_TEXTS = ("prompt", "messages", "call", "value")
 _FIRST_YEAR, _LAST_YEAR = 1971, 9998
 _ID = re.compile(r"[A-Za-z0-9_-]{1,32}\Z", re.ASCII)
 _NODE = frozenset(
     {
         *("id", "prompt", "messages", "depends_on", "join", "when", "wake_at"),
-        *("model_profile", "agent", "tools", "loop", "limits"),
+        *("model_profile", "agent", "tools", "loop", "limits", "runtime_tools", "call", "value"),
     }
 )
 _LIMITS = frozenset({"max_turns", "max_tool_calls", "wall_clock", "max_tokens", "max_retries"})
@@ -36,9 +45,11 @@ class Node:
     id: str
     turn: Mapping[str, Any]
     depends_on: tuple[str, ...] = ()
-    join: Literal["all", "any"] = "all"
+    join: Literal["all", "any", "after"] = "all"
     when: tuple[Condition, ...] = ()
     wake_at: str | None = None
+    step: Mapping[str, Any] | None = None
+    """`call` or `value` of a node that asks no model; `turn` is then empty."""
 
     def as_json(self) -> dict[str, Any]:
         """The node as a run's request keeps it."""
@@ -49,6 +60,7 @@ class Node:
             "join": self.join,
             "when": [{"path": one.path, "test": one.test, "value": one.value} for one in self.when],
             "wake_at": self.wake_at,
+            **({"step": dict(self.step)} if self.step is not None else {}),
         }
 
 
@@ -61,6 +73,7 @@ def node_of(raw: Mapping[str, Any]) -> Node:
         raw["join"],
         tuple(Condition(**one) for one in raw["when"]),
         raw["wake_at"],
+        raw.get("step"),
     )
 
 
@@ -94,7 +107,7 @@ def read_nodes(workflow: Mapping[str, Any], at: str = "/workflow") -> list[Node]
                 raise _unknown(name, places, f"{place}/depends_on/{number}")
     before = _ancestors(nodes, places)
     for node, raw in zip(nodes, raws, strict=True):
-        texts = f"{places[node.id]}/{'prompt' if 'prompt' in raw else 'messages'}"
+        texts = f"{places[node.id]}/{next(name for name in _TEXTS if name in raw)}"
         _check_references(node, before[node.id], places, texts)
     return nodes
 
@@ -116,6 +129,7 @@ def read_limits(raw: Any, at: str) -> Mapping[str, Any]:
     return raw
 
 
+_OF_TURN = ("prompt", "messages", "model_profile", "agent", "tools", "loop", "limits", "runtime_tools")
 _HINT = "see docs/agent-runtime/workflows.md for what a workflow may hold"
 
 
@@ -128,8 +142,14 @@ def _node(raw: Any, at: str) -> Node:
         message = "a node's `id` is 1 to 32 of A-Z a-z 0-9 _ -, and not `input`"
         raise InvalidInput(message, path=f"{at}/id", hint="give it such a name")
     join = raw.get("join", "all")
-    if join not in ("all", "any"):
-        raise InvalidInput(f"`join` is `{join}`", path=f"{at}/join", hint="write `all` or `any`")
+    if join not in ("all", "any", "after"):
+        raise InvalidInput(f"`join` is `{join}`", path=f"{at}/join", hint="write `all`, `any` or `after`")
+    depends_on, wake_at = _depends_on(raw, at), _text(raw, "wake_at", at)
+    if wake_at is not None:
+        _check_time(wake_at, f"{at}/wake_at")
+    when = _conditions(raw.get("when"), f"{at}/when")
+    if "call" in raw or "value" in raw:
+        return Node(identity, {}, depends_on, join, when, wake_at, _step(raw, at))
     turn = {
         "messages": _messages(raw, at),
         "model_profile": _text(raw, "model_profile", at),
@@ -137,18 +157,44 @@ def _node(raw: Any, at: str) -> Node:
         "tools": None if raw.get("tools") is None else list(_texts(raw, "tools", at)),
         "loop": raw.get("loop", True),
         "limits": read_limits(raw.get("limits"), f"{at}/limits"),
+        "runtime_tools": raw.get("runtime_tools"),
     }
+    if not isinstance(turn["runtime_tools"] or [], list):
+        place = f"{at}/runtime_tools"
+        raise InvalidInput("`runtime_tools` is not a list", path=place, hint="write `[{name: …}]`")
     if not isinstance(turn["loop"], bool):
         raise InvalidInput(
             "`loop` is neither true nor false", path=f"{at}/loop", hint="leave it out for true"
         )
+    return Node(identity, turn, depends_on, join, when, wake_at)
+
+
+def _depends_on(raw: Mapping[str, Any], at: str) -> tuple[str, ...]:
     depends_on = _texts(raw, "depends_on", at)
     if len(set(depends_on)) != len(depends_on):
         raise InvalidInput("a node is named twice", path=f"{at}/depends_on", hint="name each once")
-    wake_at = _text(raw, "wake_at", at)
-    if wake_at is not None:
-        _check_time(wake_at, f"{at}/wake_at")
-    return Node(identity, turn, depends_on, join, _conditions(raw.get("when"), f"{at}/when"), wake_at)
+    return depends_on
+
+
+def _step(raw: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """A node that asks no model."""
+    other = [name for name in (*_OF_TURN, "call", "value") if name in raw]
+    if len(other) != 1:
+        message = f"a node has one of `prompt`, `messages`, `call` and `value`, not {', '.join(other)}"
+        raise InvalidInput(message, path=at, hint="take the others out")
+    if "value" in raw:
+        return {"value": raw["value"]}
+    call = raw["call"]
+    if not isinstance(call, Mapping) or not isinstance(call.get("tool"), str) or not call["tool"]:
+        raise InvalidInput(
+            "`call` names no `tool`", path=f"{at}/call", hint="write `{tool: NAME, arguments: {…}}`"
+        )
+    _known(call, frozenset({"tool", "arguments"}), f"{at}/call")
+    if not isinstance(call.get("arguments", {}), Mapping):
+        raise InvalidInput(
+            "`arguments` is not an object", path=f"{at}/call/arguments", hint="write `{NAME: …}`"
+        )
+    return {"call": {"tool": call["tool"], "arguments": dict(call.get("arguments", {}))}}
 
 
 def _messages(raw: Mapping[str, Any], at: str) -> list[dict[str, str]]:
@@ -241,11 +287,13 @@ def _circle(left: Mapping[str, Node]) -> list[str]:
 
 
 def _check_references(node: Node, before: Collection[str], places: Mapping[str, str], texts: str) -> None:
-    used = [(path, texts) for message in node.turn["messages"] for path in references(message["content"])]
+    written = [message["content"] for message in node.turn.get("messages", ())]
+    written += texts_in(node.step)
+    used = [(path, texts) for text in written for path in references(text)]
     used += [(one.path, f"{places[node.id]}/when") for one in node.when]
     for path, at in used:
         first, _, rest = path.partition(".")
-        if path == INPUT:
+        if first == INPUT:
             continue
         if first not in places:
             raise _unknown(first, places, at)

@@ -7,7 +7,7 @@ into a text that is JSON. What it finds is data: it is put into a text, compared
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,18 @@ Test = Literal["equals", "contains", "exists"]
 TESTS: tuple[Test, ...] = ("equals", "contains", "exists")
 
 _REFERENCE = re.compile(r"\{\{([^{}]*)\}\}")
+
+
+def texts_in(template: Any) -> Iterator[str]:
+    """Every text of a JSON template."""
+    if isinstance(template, str):
+        yield template
+    elif isinstance(template, Mapping):
+        for value in template.values():
+            yield from texts_in(value)
+    elif isinstance(template, list):
+        for value in template:
+            yield from texts_in(value)
 
 
 class Missing:
@@ -61,9 +73,10 @@ def look_up(path: str, values: Mapping[str, Any]) -> Any:
     return value
 
 
-def result_values(status: str, outcome: str | None, text: str) -> dict[str, Any]:
-    """What can be referred to of one node; its text is read as JSON only when that is asked for."""
-    return {"status": status, "outcome": outcome, "text": text, "json": _as_json(text)}
+def result_values(status: str, outcome: str | None, text: str, value: Any = MISSING) -> dict[str, Any]:
+    """What can be referred to of one node; a reply's text is read as JSON only when that is asked for."""
+    read = _as_json(text) if value is MISSING else (lambda: value)
+    return {"status": status, "outcome": outcome, "text": text, "json": read}
 
 
 def _as_json(text: str) -> Callable[[], Any]:
