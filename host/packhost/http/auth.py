@@ -73,7 +73,7 @@ def demand(identity: Identity, right: Right) -> None:
         raise Problem(
             403,
             "FORBIDDEN",
-            f"the token has not the scope `{right}`",
+            f"the token does not have the scope `{right}`",
             hint=f"use a token with it; this one is of the role `{identity.role}`",
             headers={"WWW-Authenticate": f'{_REALM}, error="insufficient_scope", scope="{right}"'},
             scope=right,
