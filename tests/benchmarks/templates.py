@@ -10,7 +10,8 @@ import statistics
 import time
 from collections.abc import Callable
 
-from packhost.kinds.egress import check_scopes, reachable
+from packhost.kinds.addresses import reachable
+from packhost.kinds.egress import check_scopes
 from packhost.kinds.http_config import prepare
 from packhost.kinds.templates import Values
 from packhost.manifest.model import ToolSpec

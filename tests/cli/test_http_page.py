@@ -39,8 +39,8 @@ def weather(
     """The page's workspace, accepted; its API is the server."""
     (empty / "packs/weather").mkdir(parents=True)
     for name in ("packs/weather/pack.yaml", "packhost.yaml"):
-        text = EXAMPLES[name].replace(f"{HOST}:443", f"127.0.0.1:{server.port}")
-        (empty / name).write_text(text.replace(f"https://{HOST}", f"https://127.0.0.1:{server.port}"))
+        text = EXAMPLES[name].replace(HOST, f"127.0.0.1:{server.port}")
+        (empty / name).write_text(text)
     CA.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     monkeypatch.setenv("WEATHER_KEY", "the-weather-key")

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packhost.errors import InvalidInput, PackhostError, ScopeDenied, ToolFailed
-from packhost.kinds import egress
+from packhost.kinds import addresses, egress
 from packhost.kinds import fetch as module
 from packhost.kinds.fetch import FetchRequest, fetch
 from packhost.kinds.python import PythonKind
@@ -270,13 +270,13 @@ async def test_a_name_that_leads_to_an_address_that_is_not_public_is_refused(add
 def test_named_hosts_and_ports_reach_private_addresses_but_this_machine_only_by_its_names(
     host: str, address: str, reached: bool
 ) -> None:
-    assert egress.may_reach(ipaddress.ip_address(address), host, exact=True) is reached
+    assert addresses.may_reach(ipaddress.ip_address(address), host, exact=True) is reached
 
 
 @given(st.ip_addresses())
 def test_without_a_named_port_only_public_addresses_are_reached(address: Any) -> None:
-    if egress.may_reach(address, "example.com", exact=False):
-        assert address.is_global or egress.inner_address(address).is_global
+    if addresses.may_reach(address, "example.com", exact=False):
+        assert address.is_global or addresses.inner_address(address).is_global
         assert not address.is_loopback
         assert not address.is_link_local
         assert not address.is_multicast

@@ -255,6 +255,13 @@ async def test_a_host_without_its_port_in_scope_leads_to_public_addresses_alone(
     assert (error.code, "not public" in error.message) == ("SCOPE_DENIED", True)
 
 
+async def test_the_next_address_is_tried_where_one_takes_no_connection(bench: Bench, server: Server) -> None:
+    server.says("/", in_json("here"))
+    bench.addresses = [["127.0.0.9", "::1", "127.0.0.1"]]
+    assert await bench.call(at(server, "/"), permission="write") == "here"
+    assert len(server.asked) == 1
+
+
 async def test_a_layer_that_does_not_cover_the_host_is_named(bench: Bench) -> None:
     error = await failure(bench.call("https://api.example/", scopes=["network other.example"]))
     assert (error.code, error.data["layer"], bench.lookups) == ("SCOPE_DENIED", "bound", [])

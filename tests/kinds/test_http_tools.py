@@ -25,8 +25,13 @@ def test_a_tool_is_built_with_the_scopes_that_its_request_shows() -> None:
         title="Weather",
     )
     assert (spec.kind, spec.permission, spec.idempotent, spec.title) == ("http", "read", True, "Weather")
-    assert spec.required_scopes == ("network api.example:443", "secret WEATHER_KEY")
+    assert spec.required_scopes == ("network api.example", "secret WEATHER_KEY")
     assert HttpKind().check(spec) == []
+
+
+def test_a_url_with_a_port_of_its_own_names_it_in_the_scope() -> None:
+    spec = http_tool("send", "http://10.0.0.1:8080/", description="Send.")
+    assert spec.required_scopes == ("network 10.0.0.1:8080",)
 
 
 def test_a_post_writes_and_its_body_is_a_template() -> None:

@@ -25,6 +25,7 @@ import anyio
 import anyio.to_thread
 
 from packhost.errors import ConfigInvalid, InvalidInput, PackhostError, ScopeDenied, ToolFailed
+from packhost.kinds.addresses import inner_address, reachable
 from packhost.kinds.inflating import Inflater, UnknownEncoding
 from packhost.kinds.reply import FetchReply
 from packhost.rules.hosts import canonical_host
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 LARGEST: Final = 8 * 1024 * 1024
 """Bytes of a body, sent or received, that nothing may pass."""
 MAX_REDIRECTS: Final = 5
+_TRIED: Final = 4
+"""How many addresses of a name are tried before it counts as not reached."""
 CONNECTING: Final = 10.0
 """Seconds after which a connection that did not come about is given up."""
 
@@ -48,16 +51,10 @@ _HARMLESS: Final = frozenset({"accept", "accept-language", "user-agent"})
 _OF_BODY: Final = ("content-type", "content-encoding", "content-language", "content-location")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _PLAIN: Final = re.compile(r"[\x21-\x7e]+\Z")
-_METADATA: Final = (ipaddress.ip_network("169.254.0.0/16"), ipaddress.ip_network("fd00:ec2::/32"))
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-_GLOBAL6: Final = ipaddress.ip_network("2000::/3")
-"""All IPv6 addresses that are given out for the public; what lies outside may be a network's own."""
-
 FETCHED: Final = "packhost-fetch"
 """Header of a request to this machine that a host made for a tool. No host takes such a request: with its
 own hands a pack would be a client, free of the pack's scopes."""
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 TRACING: Final[ContextVar[Callable[[], Mapping[str, str]] | None]] = ContextVar("tracing", default=None)
 """What names the trace of the call that is under way, in headers; nothing where nobody traces."""
@@ -142,8 +139,8 @@ async def exchange(
         request = replace(request, headers={**tracing(), **request.headers})
     try:
         for _ in range(limits.redirects + 1):
-            address = await allowed_address(request.target, layers, resolve)
-            reply = await _send(request, address, limits, tls)
+            addresses = await allowed_addresses(request.target, layers, resolve)
+            reply = await _reached(request, addresses, limits, tls)
             sent = True
             following = redirected(request, reply) if limits.redirects else None
             if following is None:
@@ -245,8 +242,8 @@ def check_scopes(target: Target, layers: Sequence[Layer]) -> bool:
     return exact
 
 
-async def allowed_address(target: Target, layers: Sequence[Layer], resolve: Resolve) -> str:
-    """An address of the target's to connect to; none is used unless all of them are allowed.
+async def allowed_addresses(target: Target, layers: Sequence[Layer], resolve: Resolve) -> Sequence[str]:
+    """The target's addresses, to be tried in order; none is used unless all of them are allowed.
 
     :raises ScopeDenied: for a host, port, scheme or address that a layer does not cover.
     :raises ToolFailed: when the name leads nowhere.
@@ -267,45 +264,7 @@ async def allowed_address(target: Target, layers: Sequence[Layer], resolve: Reso
         ) from None
     if not found:
         raise ToolFailed(f"the name `{target.host}` has no address", hint="check it")
-    return found[0].partition("%")[0]
-
-
-@functools.lru_cache(maxsize=4096)
-def reachable(address: str, host: str, exact: bool) -> bool:
-    """`may_reach`, of an address as it is written."""
-    return may_reach(ipaddress.ip_address(address.partition("%")[0]), host, exact=exact)
-
-
-def may_reach(address: Address, host: str, *, exact: bool) -> bool:
-    """Public addresses always; private ones where host and port are named; this machine by its own names."""
-    plain = inner_address(address)
-    if plain.is_global and not plain.is_multicast and (plain.version == 4 or plain in _GLOBAL6):
-        return True
-    literal = _literal(host)
-    if not exact or plain.is_multicast or plain.is_unspecified:
-        return False
-    if literal is not None:
-        return literal == address
-    if any(plain in network for network in _METADATA) or plain.is_link_local:
-        return False
-    return not plain.is_loopback or host == "localhost" or host.endswith(".localhost")
-
-
-def _literal(host: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def inner_address(address: Address) -> Address:
-    """The IPv4 address inside an IPv6 one that carries one; any other as it is."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if inner is None and address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        return inner or address
-    return address
+    return [text.partition("%")[0] for text in found[:_TRIED]]
 
 
 def _denied(target: Target, why: str, hint: str) -> ScopeDenied:
@@ -329,6 +288,19 @@ def _authorities(file: str, folder: str) -> ssl.SSLContext:
 async def _trusted() -> ssl.SSLContext:
     names = (os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
     return await anyio.to_thread.run_sync(_authorities, *names)
+
+
+async def _reached(
+    request: Outgoing, addresses: Sequence[str], limits: Limits, tls: ssl.SSLContext | None
+) -> FetchReply:
+    """The reply from the first address that takes the connection."""
+    for address in addresses[:-1]:
+        try:
+            return await _send(request, address, limits, tls)
+        except ToolFailed as error:
+            if error.data.get("sent", True):
+                raise
+    return await _send(request, addresses[-1], limits, tls)
 
 
 async def _send(request: Outgoing, address: str, limits: Limits, tls: ssl.SSLContext | None) -> FetchReply:

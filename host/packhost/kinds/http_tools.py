@@ -72,5 +72,8 @@ def _scopes(spec: ToolSpec) -> tuple[str, ...]:
         return ()
     found = [f"secret {name}" for name in ready.secrets]
     if ready.origin is not None:
-        found.insert(0, format_scope(NetworkScope(ready.origin.host, ready.origin.port)))
+        # with its port a scope also opens addresses that are not public: only a URL that names one means that
+        usual = ready.origin.secure and ready.origin.port == 443
+        scope = NetworkScope(ready.origin.host, None if usual else ready.origin.port)
+        found.insert(0, format_scope(scope))
     return tuple(found)
