@@ -12,7 +12,7 @@ from typing import Any
 
 from packhost.app.host import Host, open_host
 from packhost.control.base import Control
-from packhost.errors import PackhostError, StoreUnavailable
+from packhost.errors import PackhostError, StoreUnavailable, machine_error
 from packhost.packs.discover import EntryPoints
 from packhost.store.lock import HostLock
 from packhost.store.marker import finish
@@ -113,8 +113,11 @@ async def _taken_over(
         async with hold(root, lease, serving=True) as host:
             host.go_on()
             yield host.drain
-    except BaseExceptionGroup as group:
-        raise _inner(group) from None
+    except (BaseExceptionGroup, OSError) as error:
+        own = _inner(error)
+        if isinstance(own, OSError) and (refused := machine_error(own)) is not None:
+            raise StoreUnavailable(refused.message, hint=refused.hint) from own  # it may pass: tried again
+        raise own from None
     finally:
         lock.release()
 
