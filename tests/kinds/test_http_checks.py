@@ -90,6 +90,12 @@ def test_a_sound_tool_has_no_problems(config: dict[str, Any], more: dict[str, An
             "`{{customer}}` in `config.headers.X-A` is no argument",
         ),
         ({"url": URL, "body": {"a": "{{regio}}"}}, {}, "did you mean `{{region}}`?"),
+        (
+            {"url": URL, "body": {"a": ["{{ id }}"]}},
+            {},
+            "`{{ id }}` in `config.body` is text: write `{{id}}`",
+        ),
+        ({"url": URL, "headers": {"X-A": "b {{ secret:KEY }}"}}, {}, "is text: write `{{secret:KEY}}`"),
         ({"url": URL, "body": "{{secret:OTHER}}"}, {}, "add `secret OTHER` to `required_scopes`"),
         (
             {"url": "https://evil.example/{{id}}"},

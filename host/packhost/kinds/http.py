@@ -118,8 +118,11 @@ class HttpKind:
         self, ready: Prepared, tool: Tool, arguments: Mapping[str, Any], context: CallContext
     ) -> tuple[Values, tuple[str, ...]]:
         """What is put in, and what of it only this call knows and nobody may read."""
-        # A secret's source may be a file or a command: it must not hold up everybody's calls.
-        secrets = {name: await anyio.to_thread.run_sync(context.secret, name) for name in ready.secrets}
+        # A secret's source may be a file or a command: it holds up neither other calls nor this one's end.
+        secrets = {
+            name: await anyio.to_thread.run_sync(context.secret, name, abandon_on_cancel=True)
+            for name in ready.secrets
+        }
         host = {"_tenant.id": self._tenant(), "_endUser.id": context.principal}
         given = {**ready.defaults, **arguments} if ready.defaults else arguments
         if not ready.needs_identity:

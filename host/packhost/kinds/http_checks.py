@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from packhost.rules.scopes import Layer, SecretScope, parse_scope
 _MOST_HOSTS: Final = 64
 _KEYS: Final = tuple(HttpConfig.model_fields)
 _URL: Final = ("config", "url")
+_SPACED: Final = re.compile(r"\{\{\s*(secret\s*:\s*)?([A-Za-z_][A-Za-z0-9_-]*)[A-Za-z0-9_.-]*\s*\}\}")
 
 
 def http_problems(spec: ToolSpec) -> Iterator[str]:
@@ -50,6 +52,7 @@ def http_problems(spec: ToolSpec) -> Iterator[str]:
         return
     scopes = tuple(parse_scope(line) for line in spec.required_scopes)
     yield from _undeclared(spec, ready)
+    yield from _with_blanks(spec, ready)
     yield from _uncovered_hosts(spec, ready, Layer("manifest", scopes))
     for name in ready.secrets:
         if SecretScope(name) not in scopes:
@@ -90,6 +93,31 @@ def _sentence(error: Mapping[str, Any]) -> str:
         return f"{where} cannot be `{str(error['input'])[:40]}`: write one of {error['ctx']['expected']}"
     said = str(error["msg"]).rstrip(".")
     return f"{where}: {said[:1].lower()}{said[1:]}"
+
+
+def _with_blanks(spec: ToolSpec, ready: Prepared) -> Iterator[str]:
+    """What is written as other templates are, with blanks inside the braces: it would be sent as text."""
+    known = properties(spec)
+    for place, value in (("headers", ready.config.headers), ("body", ready.config.body)):
+        for text in _strings(value):
+            for found in _SPACED.finditer(text):
+                secret, name = found.groups()
+                if found[0] != "".join(found[0].split()) and (secret or name in known):
+                    meant = "".join(found[0].split())
+                    yield Located(
+                        f"`{found[0]}` in `config.{place}` is text: write `{meant}`", ("config", place)
+                    )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for member in value.values():
+            yield from _strings(member)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _strings(entry)
 
 
 def _undeclared(spec: ToolSpec, ready: Prepared) -> Iterator[str]:
