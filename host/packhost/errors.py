@@ -7,6 +7,7 @@ the command line, a wire error by the server.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -133,3 +134,31 @@ class Conflict(PackhostError):
     """A guarded change found another state than it needs; nothing was written."""
 
     code: Code = "RESUME_STATE_CHANGED"
+
+
+_FILES = "close what is open, or raise the limit with `ulimit -n`"
+_PROCESSES = "end some, or raise the limit with `ulimit -u`"
+_MACHINE: dict[int, tuple[Code, str, str]] = {
+    errno.EMFILE: ("LIMIT_EXCEEDED", "this process has too many files open", _FILES),
+    errno.ENFILE: ("LIMIT_EXCEEDED", "this system has too many files open", _FILES),
+    errno.EAGAIN: ("LIMIT_EXCEEDED", "this user may start no further process", _PROCESSES),
+    errno.ENOMEM: ("LIMIT_EXCEEDED", "there is not enough memory", "end other programs, then try again"),
+    errno.ENOSPC: ("STORE_UNAVAILABLE", "the disk is full", "free space on it, then try again"),
+    errno.EDQUOT: ("STORE_UNAVAILABLE", "the quota of the disk is used up", "free space, then try again"),
+    errno.EROFS: ("STORE_UNAVAILABLE", "the disk is read-only", "mount it for writing, then try again"),
+    errno.EIO: ("STORE_UNAVAILABLE", "the disk fails", "look at the system's log, and at the disk"),
+}
+
+
+def machine_error(error: BaseException) -> PackhostError | None:
+    """What the machine refused, in our words; `None` for any other error."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError):
+        number = errno.ENOMEM
+    elif isinstance(error, RuntimeError) and "start new thread" in str(error):
+        number = errno.EAGAIN
+    if number not in _MACHINE:
+        return None
+    code, text, hint = _MACHINE[number]
+    name = getattr(error, "filename", None)
+    return PackhostError(f"{text}: `{name}`" if name else text, code=code, hint=hint)

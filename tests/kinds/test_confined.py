@@ -146,7 +146,7 @@ async def test_processor_time_is_limited_beside_the_deadline(
 ) -> None:
     tool = make_tool("def handle(context, arguments):\n    while True: pass", timeout=0.1)
     error = await failure(confined, tool, context)
-    assert (error.code, "signal 9" in error.message) == ("TOOL_FAILED", True), error.message
+    assert (error.code, "signal 9" in error.message) == ("EFFECTS_UNKNOWN", True), error.message
 
 
 # --- memory and files --------------------------------------------------------------------------------

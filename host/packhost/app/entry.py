@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from packhost.app.host import Host, open_host
 from packhost.control.base import Control
 from packhost.errors import PackhostError, StoreUnavailable, machine_error
@@ -17,12 +19,15 @@ from packhost.packs.discover import EntryPoints
 from packhost.store.lock import HostLock
 from packhost.store.marker import finish
 from packhost.store.opening import SQLITE
-from packhost.transports.holder import call_control
+from packhost.transports.holder import call_control, connect
 from packhost.transports.relay import relay_stdio
 from packhost.transports.socket import socket_server
 from packhost.transports.stopping import GRACE, Stopping
 from packhost.workspace.root import Root, find_root
 from packhost.workspace.workspace import Workspace
+
+_BETWEEN_HOSTS = 5.0
+"""Seconds at most in which one host follows another."""
 
 
 def workspace_root(start: Path | None) -> Root:
@@ -59,13 +64,27 @@ async def open_control(start: Path | None) -> AsyncIterator[Control]:
     In this process, what was started in the background is waited for before the workspace is let go.
     """
     with workspace_root(start) as root, HostLock(root.state) as lock:
-        if not lock.acquire():
+        if not await _alone(root, lock):
             yield RemoteControl(root.socket)
             return
         async with hold(root) as host:
             gc.enable()  # a command may wait here for hours
             yield host.control
             await host.runs.drain()
+
+
+async def _alone(root: Root, lock: HostLock) -> bool:
+    """Take the lock, or find the host that has it; between two there is neither."""
+    give_up = anyio.current_time() + _BETWEEN_HOSTS
+    while not lock.acquire():
+        try:
+            (await connect(root.socket, "control")).close()
+            return False
+        except StoreUnavailable as error:
+            if error.data or anyio.current_time() > give_up:
+                raise
+        await anyio.sleep(0.02)
+    return True
 
 
 async def serve(

@@ -18,7 +18,8 @@ from packhost.clients import claude_code, cursor
 from packhost.kinds.forking import Zygote
 from packhost.sandbox.openat2 import Openat2, best_opener
 from packhost.store.info import wal_reset_bug
-from packhost.store.lock import HostLock
+from packhost.store.lock import LOCK_NAME, Holder, HostLock
+from packhost.transports.holder import stopped
 from packhost.workspace.root import CONFIG_FILE, Root
 
 State = Literal["ok", "note", "broken"]
@@ -96,8 +97,23 @@ def state_folder(root: Root) -> Iterator[Check]:
     if holder is None:
         yield Check("host", "ok", "none is running; a command or a client starts one")
     else:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
-        yield Check("host", "ok", f"process {holder.pid} since {since}")
+        yield _running(holder)
+
+
+def _running(holder: Holder) -> Check:
+    if not holder.pid:
+        return Check(
+            "host", "note", f"one is running, and its `{LOCK_NAME}` was removed: leave that file alone"
+        )
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
+    if stopped(holder.pid):
+        return Check(
+            "host",
+            "broken",
+            f"process {holder.pid} is stopped and answers nobody: let it go on with "
+            f"`kill -CONT {holder.pid}`, or end it with `kill -9 {holder.pid}`",
+        )
+    return Check("host", "ok", f"process {holder.pid} since {since}")
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -130,6 +146,9 @@ def configuration(status: Mapping[str, Any]) -> Iterator[Check]:
     yield Check("tools", "ok" if status["tools"] else "broken", f"{len(status['tools'])} on offer")
     for held in status["withheld"]:
         yield Check("withheld", "note", f"{held['tool']} by {held['layer']}: {held['reason']}")
+    beside = len(status.get("replicas", ()))
+    if beside > 1:
+        yield Check("replicas", "ok", f"{beside} hosts share the store")
     operator = status["operator"]
     if operator["state"] == "lost":
         yield Check("operator", "broken", f"{operator['why']}: whatever needs an operator is refused")

@@ -10,6 +10,7 @@ import click
 
 from packhost.cli import checks
 from packhost.cli.checks import Check
+from packhost.cli.conditions import conditions
 from packhost.cli.holds import what_holds
 from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
@@ -68,6 +69,7 @@ def _examine(workspace: Path | None) -> Iterator[Check]:
     try:
         with Root(find_root(workspace or Path.cwd())) as root:
             yield from checks.state_folder(root)
+            yield from conditions(root.state)
             path = root.path
     except PackhostError as error:
         yield _broken("workspace", error)

@@ -16,7 +16,7 @@ import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
 from packhost.cli.root import packhost
-from packhost.errors import PackhostError
+from packhost.errors import PackhostError, machine_error
 
 OK, FAILED, USAGE, REFUSED, APPROVAL = 0, 1, 2, 3, 4
 INTERRUPTED: Final = 130
@@ -100,6 +100,7 @@ def _told(error: BaseException, as_json: bool) -> int:
     if isinstance(error, NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return USAGE
+    error = machine_error(error) or error
     if isinstance(error, PackhostError):
         _tell(_facts(error), as_json)
         return exit_status(error.code)

@@ -126,7 +126,7 @@ class Gate:
         if (past := await self._past.outcome(request.idem_key)) is not None:
             return past
         if caller.run_id is None:
-            await self.sessions.enter(caller.session_id, caller.principal, caller.client)
+            await self.sessions.greet(caller.session_id, caller.principal, caller.client)
         while True:
             configuration, level = self._configuration(), self.sessions.level(caller.session_id)
             found = evaluate(request, configuration, level, self._root)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
-from packhost.errors import InvalidInput, NotFound, PackhostError
+from packhost.errors import InvalidInput, NotFound, PackhostError, StoreUnavailable
 from packhost.gate.configuration import Autonomy
 from packhost.gate.context import GateContext
 from packhost.kinds.context import CallContext, SessionView
@@ -45,6 +46,11 @@ class Sessions:
                 f"there is no session `{session_id}` of this client", hint="use another session id"
             )
         return session_id
+
+    async def greet(self, session_id: str, principal: str, client: str) -> None:
+        """`enter`, and no obstacle while the store cannot be written: without its intent only a read runs."""
+        with suppress(StoreUnavailable):
+            await self.enter(session_id, principal, client)
 
     def level(self, session_id: str) -> Level:
         """The level that holds now, never past the maximum; that of a new session when it is unknown."""

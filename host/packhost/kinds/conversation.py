@@ -34,6 +34,17 @@ _UNCOUNTABLE = 1e300
 AUTHOR = "this is a mistake in the pack; its output is on the standard error of the host"
 
 
+def ended_by(tool: Tool, signal: int) -> PackhostError:
+    """A handler's process was killed before it answered, perhaps not by itself: memory may have run out."""
+    what = f"the process of `{tool.id}` was ended by signal {signal} before it answered"
+    memory = "it may have run out of memory: see the system's log" if signal == 9 else AUTHOR
+    if tool.spec.idempotent:
+        return ToolFailed(what, hint=memory)
+    return PackhostError(
+        what, code="EFFECTS_UNKNOWN", hint=f"look at what it did before you call it again; {memory}"
+    )
+
+
 @runtime_checkable
 class Redacting(Protocol):
     """A context that knows the secrets that were resolved."""

@@ -24,7 +24,7 @@ from packhost.errors import PackhostError, ToolFailed
 from packhost.kinds.base import Tool
 from packhost.kinds.confined import CONFINED
 from packhost.kinds.context import CallContext
-from packhost.kinds.conversation import AUTHOR, Conversation, OutputLog, request_of
+from packhost.kinds.conversation import AUTHOR, Conversation, OutputLog, ended_by, request_of
 from packhost.kinds.forking import Fork, Gone, Zygote
 from packhost.kinds.setup import setup_of
 from packhost.kinds.uses import BrokenFrame
@@ -307,6 +307,8 @@ def _died(tool: Tool, process: _Process, how: _Died) -> PackhostError:
             code="EFFECTS_UNKNOWN",
             hint="look at what it did before you call it again",
         )
+    elif code < 0:
+        return ended_by(tool, -code)
     else:
-        what = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        what = f"ended with exit code {code}"
     return ToolFailed(f"the process of `{tool.id}` {what} before it answered", hint=AUTHOR)

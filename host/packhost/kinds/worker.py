@@ -26,7 +26,7 @@ from anyio.abc import Process
 from packhost.errors import PackhostError, ToolFailed
 from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
-from packhost.kinds.conversation import AUTHOR, Conversation, OutputLog, request_of
+from packhost.kinds.conversation import AUTHOR, Conversation, OutputLog, ended_by, request_of
 from packhost.kinds.uses import BrokenFrame
 from packhost.rules.scopes import EnvScope
 
@@ -145,14 +145,14 @@ async def _drain(output: OutputLog, process: Process, drained: anyio.Event) -> N
     drained.set()
 
 
-async def _died(tool: Tool, process: Process) -> ToolFailed:
+async def _died(tool: Tool, process: Process) -> PackhostError:
     with anyio.move_on_after(1):
         await process.wait()
     code = process.returncode
     if code is None:
         how = "closed its connection"
     elif code < 0:
-        how = f"was ended by signal {-code}"
+        return ended_by(tool, -code)
     else:
         how = f"ended with exit code {code}"
     return ToolFailed(f"the process of `{tool.id}` {how} before it answered", hint=AUTHOR)

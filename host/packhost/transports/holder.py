@@ -92,7 +92,12 @@ async def connect(
 
     `data["silent"]` says that one is there and does not answer, `data["refused"]` that it does not want to.
     """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"the way to the host cannot be opened: {error.strerror}", hint="raise the limit with `ulimit -n`"
+        ) from error
     connection.setblocking(False)
     try:
         with anyio.fail_after(timeout):

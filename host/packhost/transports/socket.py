@@ -82,14 +82,17 @@ def _close(listener: socket.socket, path: Path) -> None:
 
 
 async def _accept(listener: socket.socket, mcp: ServeMcp, control: Control, tasks: TaskGroup) -> None:
-    loop = asyncio.get_running_loop()
+    loop, told = asyncio.get_running_loop(), False
     while True:
         try:
             connection, _ = await loop.sock_accept(listener)
         except OSError as error:
-            _log.warning("a connection could not be taken: %s", error)
+            if not told:
+                _log.warning("no connection can be taken until some are closed: %s", error)
+            told = True
             await anyio.sleep(0.1)  # out of descriptors: let some be closed
             continue
+        told = False
         tasks.start_soon(_serve, connection, mcp, control)
 
 
