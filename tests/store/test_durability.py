@@ -100,6 +100,7 @@ def start(setting: str, folder: Path, name: str) -> subprocess.Popen[str]:
 
 
 def kill(worker: subprocess.Popen[str]) -> None:
+    assert worker.poll() is None, "a worker ended by itself"
     worker.send_signal(signal.SIGKILL)
     worker.communicate()
 

@@ -206,11 +206,9 @@ class Host:
         while True:
             await anyio.sleep(LOOK_EVERY)
             self._get_ready(self.configuration())
-            now = self.store.now()
-            if self.store.read(approvals.due, now):
-                with suppress(StoreUnavailable):
+            with suppress(StoreUnavailable):  # the store may be away for a while: the host outlives that
+                if self.store.read(approvals.due, self.store.now()):
                     await self.store.write(approvals.expire_due)
-            with suppress(StoreUnavailable):
                 await self.gate.sessions.fall_back()
 
     async def _follow_sessions(self) -> None:

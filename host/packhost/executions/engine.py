@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from typing import Concatenate, ParamSpec
 
 import anyio
 import anyio.abc
@@ -23,7 +24,10 @@ from packhost.store.base import Store, Tx
 from packhost.store.ops import executions
 from packhost.store.rows import EndStatus
 
+P = ParamSpec("P")
+
 log = logging.getLogger("packhost.runs")
+TRY_AGAIN = 0.1
 STOP_WAIT = 2.0
 """Seconds that a run gets to end once it is cut off."""
 
@@ -152,6 +156,9 @@ class Engine:
                 if stop.how != "aborted" and not active.aborting:
                     await self._let_go(handle, active, stop)
                     return
+            except StoreUnavailable as error:
+                log.warning("run %s is let go of until the store is back: %s", row.id, error.message)
+                active.leaving = True
             except PackhostError as error:
                 result = _broken(error)
             except Exception as error:  # a driver may raise anything; it must not take the host down
@@ -163,8 +170,7 @@ class Engine:
         elif result is not None or active.aborting:  # else the host stops, and the run is left as it is
             await self._finish(active, result)
         elif active.leaving:
-            with anyio.CancelScope(shield=True):
-                await self._store.write(executions.hand_over, active.run_id, self._owner, active.epoch)
+            await self._written(executions.hand_over, active.run_id, self._owner, active.epoch)
 
     async def _let_go(self, handle: Handle, active: Active, stop: RunStopped) -> None:
         """Mark the run paused, with the time at which it goes on if it waits for one, or hand it over."""
@@ -197,10 +203,24 @@ class Engine:
         if result is not None:
             status = "failed" if result.failed else "completed"
             outcome, text = result.outcome, as_text(redacted(result.result, self._configuration().redact))
-        with anyio.CancelScope(shield=True):
-            await self._store.write(
-                executions.finish, active.run_id, self._owner, active.epoch, status, outcome, text, reason
-            )
+        await self._written(
+            executions.finish, active.run_id, self._owner, active.epoch, status, outcome, text, reason
+        )
+
+    async def _written(
+        self, op: Callable[Concatenate[Tx, P], object], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Write what became of a run, as soon as the store takes it: nobody else would."""
+        pause = TRY_AGAIN
+        while True:
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self._store.write(op, *args, **kwargs)
+                return
+            except StoreUnavailable as error:
+                log.warning("what became of a run cannot be written down yet: %s", error.message)
+            await anyio.sleep(pause)
+            pause = min(2 * pause, STOP_WAIT)
 
 
 def _mark_paused(tx: Tx, id: str, owner: str, epoch: int, state: str, waiting_on: str | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from packhost.errors import Conflict, PackhostError
+from packhost.errors import Conflict, PackhostError, StoreUnavailable
 from packhost.executions import ops
 from packhost.executions.engine import Engine
 from packhost.executions.membership import Membership
@@ -15,6 +15,8 @@ from packhost.store.base import Store
 from packhost.store.ops import executions, replicas
 
 log = logging.getLogger("packhost.runs")
+SOON = 1.0
+"""Seconds until the next look where the store could not be used, or this host must register again."""
 TRY_AGAIN = 30.0
 """Seconds at most between two looks for runs that are due, since clocks jump and packs come back."""
 MOST = 64
@@ -43,7 +45,7 @@ class Unasked:
                     pause = await self._start_due()
                 except PackhostError as error:
                     log.warning("runs that are due cannot be looked for: %s", error.message)
-                    pause = TRY_AGAIN
+                    pause = SOON
                 with anyio.move_on_after(pause):
                     await watch.changed()
 
@@ -54,11 +56,13 @@ class Unasked:
         """
         with self._store.watch(executions.INTERRUPTED) as watch:
             while not self._membership.draining:
+                pause = TRY_AGAIN
                 try:
                     await self._take_up_all()
                 except PackhostError as error:
                     log.warning("interrupted runs cannot be looked for: %s", error.message)
-                with anyio.move_on_after(TRY_AGAIN):
+                    pause = SOON
+                with anyio.move_on_after(pause):
                     await watch.changed()
 
     async def _take_up_all(self) -> None:
@@ -79,6 +83,8 @@ class Unasked:
                 await self._resume(run_id)
             except Conflict:
                 continue  # somebody was faster
+            except StoreUnavailable:
+                raise
             except PackhostError as error:
                 log.warning("run %s was interrupted and cannot go on: %s", run_id, error.message)
 
@@ -92,6 +98,8 @@ class Unasked:
                 await self._resume(run_id)
             except Conflict:
                 continue  # somebody was faster
+            except StoreUnavailable:
+                raise
             except PackhostError as error:
                 log.warning("run %s is due and cannot go on: %s", run_id, error.message)
         return pause
