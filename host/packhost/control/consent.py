@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,9 @@ from packhost.control.operator import needed, signed_of
 from packhost.errors import ConfigInvalid, ManifestInvalid
 from packhost.manifest.problems import Problem, error_of
 from packhost.rules.statements import consent_statement
-from packhost.store.ops import approvals
+from packhost.store.base import Reading
+from packhost.store.ops import approvals, replicas
+from packhost.store.ops.replicas import ReplicaRow
 from packhost.workspace.root import CONFIG_FILE
 
 
@@ -72,10 +74,26 @@ async def status(parts: Parts, params: Mapping[str, Any]) -> Any:
     return status_json(parts)
 
 
+def _live(tx: Reading) -> tuple[ReplicaRow, ...]:
+    now = tx.now()
+    return tuple(row for row in replicas.listing(tx) if row.lease_until > now)
+
+
+def _unlike(rows: Iterable[ReplicaRow]) -> Iterator[str]:
+    """That hosts which share a store accepted different files: a call may be let through by one alone."""
+    accepted: dict[str, list[str]] = {}
+    for row in rows:
+        accepted.setdefault(row.settings_sha, []).append(f"process {row.pid} on `{row.host}`")
+    if len(accepted) > 1:
+        parties = " and ".join(", ".join(names) for names in accepted.values())
+        yield f"hosts that share the store have accepted different configurations: {parties}"
+
+
 def status_json(parts: Parts) -> dict[str, Any]:
     """How the workspace stands: consent, problems, tools, store, questions that wait."""
     workspace, configuration = parts.workspace, parts.configuration()
     operator = parts.gate.operators.standing()
+    others = parts.store.read(_live)
     listed = configuration.catalog.listed()
     return {
         "workspace": str(workspace.root.path),
@@ -83,10 +101,22 @@ def status_json(parts: Parts) -> dict[str, Any]:
         "accepted": workspace.consent is not None,
         "pending": [{"text": change.text, "code": change.code} for change in workspace.changes()],
         "problems": list(configuration.problems),
-        "warnings": list(configuration.warnings),
+        "warnings": [*configuration.warnings, *_unlike(others)],
         "broken": str(workspace.broken) if workspace.broken else None,
         "host": {"pid": os.getpid()},
         "store": {"label": parts.store.label},
+        "replicas": [
+            {
+                "id": row.id,
+                "host": row.host,
+                "pid": row.pid,
+                "version": row.version,
+                "started_at": row.started_at,
+                "draining": row.draining,
+                "accepted": row.settings_sha,
+            }
+            for row in others
+        ],
         "operator": {"state": operator.state, "why": operator.why},
         "approvals_pending": len(parts.store.read(approvals.listing, "pending", 1_000)),
         "autonomy": {"default": configuration.autonomy.default, "maximum": configuration.autonomy.maximum},
