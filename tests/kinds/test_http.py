@@ -438,6 +438,7 @@ async def test_a_bomb_goes_off_at_the_limit(bench: Bench, server: Server, how: s
         ("gzip", gzip.compress(b"x" * 1000)[:-20]),
         ("deflate", zlib.compress(b"x") + b"more"),
     ],
+    ids=["unknown", "twice", "none", "cut", "longer"],
 )
 async def test_a_body_that_cannot_be_unpacked_is_an_error(
     bench: Bench, server: Server, encoding: str, body: bytes
