@@ -60,6 +60,7 @@ class Context:
     call_id: str = "call_1"
     session_id: str = "s-1"
     redactor: Redactor = field(default_factory=Redactor)
+    host: None = None
 
     def secret(self, name: str) -> str:
         if secret_use(name, self.layers) is not None:
