@@ -27,7 +27,9 @@ from packhost.kinds.files import Files, FileStat, Walk
 from packhost.kinds.http_tools import http_tool
 from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessage, RunRecord, TraceWriter
 from packhost.kinds.reply import FetchReply
+from packhost.kinds.untrusted import envelope
 from packhost.manifest.model import ToolSpec
+from packhost.manifest.schemas import input_fault, schema_fault
 
 __all__ = [
     "CallContext",
@@ -64,7 +66,10 @@ __all__ = [
     "Walk",
     "await_calls",
     "awaited",
+    "envelope",
     "hookimpl",
     "http_tool",
+    "input_fault",
+    "schema_fault",
     "take_answers",
 ]

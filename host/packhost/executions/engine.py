@@ -13,6 +13,7 @@ import anyio.abc
 from packhost.errors import Conflict, NotFound, PackhostError, StoreUnavailable
 from packhost.executions import ops
 from packhost.executions.active import Active
+from packhost.executions.answers import pause
 from packhost.executions.handle import Handle
 from packhost.executions.membership import Membership
 from packhost.executions.request import redacted, request_of
@@ -179,7 +180,7 @@ class Engine:
             await self._store.write(executions.hand_over, *held, handle.state_json)
             return
         waiting_on = ops.time_text(stop.wake_at) if stop.how == "waiting" else None
-        await self._store.write(_mark_paused, *held, handle.state_json, waiting_on)
+        await self._store.write(pause, *held, handle.state_json, waiting_on)
 
     async def follow_wishes(self) -> None:
         """End runs of this host that somebody, wherever, wants to end; a pause is seen at safe points."""
@@ -221,10 +222,6 @@ class Engine:
                 log.warning("what became of a run cannot be written down yet: %s", error.message)
             await anyio.sleep(pause)
             pause = min(2 * pause, STOP_WAIT)
-
-
-def _mark_paused(tx: Tx, id: str, owner: str, epoch: int, state: str, waiting_on: str | None) -> None:
-    executions.mark_paused(tx, id, owner, epoch, state_json=state, waiting_on=waiting_on)
 
 
 def _broken(error: PackhostError) -> RunResult:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packhost.errors import InvalidInput
+from packhost.executions.answers import checkpoint_of, outstanding_in
+from packhost.gate.configuration import Configuration
 from packhost.gate.display import as_text
 from packhost.kinds.context import RunView
 from packhost.rules.scopes import Layer, format_scope, parse_scope
@@ -51,8 +54,31 @@ def redacted(value: Any, redact: Callable[[str], str]) -> Any:
     return value
 
 
+def answers_of(
+    outputs: Mapping[str, Mapping[str, Any]], configuration: Configuration
+) -> dict[str, dict[str, Any]]:
+    """What came of calls, `{result, is_error?}` each, as the text that a model reads; secrets redacted.
+
+    Raises `InvalidInput` for one that is larger than any tool's result may be.
+    """
+    answers: dict[str, dict[str, Any]] = {}
+    limit = configuration.limits.max_result_bytes
+    for identity, output in outputs.items():
+        result = redacted(output.get("result"), configuration.redact)
+        text = result if isinstance(result, str) else as_text(result)
+        if len(text.encode("utf-8", "surrogatepass")) > limit:
+            raise InvalidInput(
+                f"the output of call `{identity[:100]}` is larger than {limit} bytes",
+                path=f"/tool_outputs/{identity[:100]}",
+                hint="send less of it; no output was taken",
+            )
+        answers[identity] = {"text": text, "is_error": bool(output.get("is_error"))}
+    return answers
+
+
 def view_of(row: ExecutionRow) -> RunView:
     """A run as it is shown; one that was ended while nobody held it has the outcome `cancelled`."""
+    still = row.status in ("paused", "interrupted")
     return RunView(
         id=row.id,
         kind=row.kind,
@@ -67,4 +93,6 @@ def view_of(row: ExecutionRow) -> RunView:
         created_at=row.created_at,
         updated_at=row.updated_at,
         background=bool(json.loads(row.spec_json).get("background")),
+        checkpoint=checkpoint_of(row.state_json) if still else None,
+        awaits=outstanding_in(row.state_json) if still else (),
     )

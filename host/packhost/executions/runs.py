@@ -18,9 +18,11 @@ import anyio.abc
 
 from packhost.errors import NotFound, PackhostError
 from packhost.executions import ops
+from packhost.executions.answers import Resumption
+from packhost.executions.answers import resume as resume_run
 from packhost.executions.engine import STOP_WAIT, Engine
 from packhost.executions.membership import Membership, replica
-from packhost.executions.request import Request, request_of, view_of
+from packhost.executions.request import Request, answers_of, request_of, view_of
 from packhost.executions.unasked import Unasked
 from packhost.gate import Gate
 from packhost.gate.configuration import Configuration
@@ -176,12 +178,17 @@ class Runs:
         await self._store.write(ops.pause, run_id, f"client:{context.client}", reason)
         return self._view(run_id)
 
-    async def resume(self, run_id: str, *, context: CallContext) -> RunView:
-        """Start a paused or interrupted run again, or take back a pause that it has not reached.
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        context: CallContext,
+        outputs: Mapping[str, Mapping[str, Any]] | None = None,
+        checkpoint: str | None = None,
+    ) -> RunView:
+        """Let a run go on, with what came of the calls that it waits for; see `RunService.resume`.
 
-        One resumption wins. Raises `Conflict`: `CONTINUATION_IN_PROGRESS` while it runs,
-        `RESUME_STATE_CHANGED` when it has ended; `PackhostError` with `APPROVAL_REQUIRED` when a person
-        paused it.
+        Raises also `PackhostError` with `APPROVAL_REQUIRED` when a person paused it.
         """
         row = self._mine(run_id, context)
         if not row.ended and (row.paused_by or "").startswith(ops.PERSON):
@@ -190,7 +197,8 @@ class Runs:
                 code="APPROVAL_REQUIRED",
                 hint=f"only a person lets it go on: `packhost runs resume {run_id}`",
             )
-        return await self._resume(row, context.call_id)
+        answers = answers_of(outputs or {}, self._configuration())
+        return await self._resume(row, context.call_id, checkpoint=checkpoint, answers=answers)
 
     async def abort(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
         """End a run now; returns once it has ended. Raises `Conflict` when it had ended before."""
@@ -229,19 +237,27 @@ class Runs:
     async def _resume_unasked(self, run_id: str) -> None:
         await self._resume(self._store.read(executions.get, run_id), f"{_HOST}{self._owner}")
 
-    async def _resume(self, row: ExecutionRow, starter: str) -> RunView:
+    async def _resume(
+        self,
+        row: ExecutionRow,
+        starter: str,
+        *,
+        checkpoint: str | None = None,
+        answers: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> RunView:
         if row.kind == DIRECT:
             raise self._store.read(executions.conflict, row.id)
         self._membership.admit()
         self._engine.driver(row.kind)
-        if row.status == "running" and await self._store.write(ops.withdraw_pause, row.id, starter):
-            return self._view(row.id)
         background = request_of(row).background or starter.startswith((ops.PERSON, _HOST))
+        wanted = Resumption(starter, row.epoch, background, checkpoint, answers or {})
+        running = row.status == "running" and not wanted.bound
+        if running and await self._store.write(ops.withdraw_pause, row.id, starter):
+            return self._view(row.id)
         with anyio.CancelScope(shield=True):
-            epoch = await self._store.write(
-                executions.claim, row.id, self._owner, self._lease, row.epoch, background=background
-            )
-            self._engine.launch(row.id, epoch, starter, background)
+            epoch = await self._store.write(resume_run, row.id, self._owner, self._lease, wanted)
+            if epoch is not None:
+                self._engine.launch(row.id, epoch, starter, background)
         return self._view(row.id)
 
     async def _abort(self, run_id: str, by: str, reason: str, outcome: str = "cancelled") -> RunView:

@@ -71,6 +71,11 @@ class RunView:
     background: bool = False
     """Whether it was started to outlive the call that started it."""
 
+    checkpoint: str | None = None
+    """Names what it would go on from, while it is paused or interrupted."""
+    awaits: tuple[Mapping[str, Any], ...] = ()
+    """The calls that its caller is to make and that have no output yet: `tool_call_id`, `tool_name`,
+    `parameters`, `origin`, `awaited_at`."""
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
@@ -85,11 +90,17 @@ class RunStopped(Exception):
     """Raised by `checkpoint` when the run is to pause or end; a driver lets it pass.
 
     A driver raises it itself, `waiting`, when nothing is left to do before `wake_at` (seconds since the
-    epoch): the run lets go of everything, and the host starts it again then, also after a restart.
+    epoch): the run lets go of everything, and the host starts it again then, also after a restart. It
+    raises it as `client` when the run's caller is to make calls: its state, or that of branches, then says
+    which; see `await_calls`.
     """
 
     def __init__(
-        self, how: Literal["paused", "aborted", "waiting"], reason: str = "", *, wake_at: float = 0.0
+        self,
+        how: Literal["paused", "aborted", "waiting", "client"],
+        reason: str = "",
+        *,
+        wake_at: float = 0.0,
     ) -> None:
         super().__init__(f"run {how}")
         self.how = how
@@ -267,8 +278,22 @@ class RunService(Protocol):
     async def pause(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
         """Ask a run to pause at its next safe point."""
 
-    async def resume(self, run_id: str, *, context: CallContext) -> RunView:
-        """Start a paused or interrupted run again, or take back a pause that it has not reached."""
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        context: CallContext,
+        outputs: Mapping[str, Mapping[str, Any]] | None = None,
+        checkpoint: str | None = None,
+    ) -> RunView:
+        """Start a paused or interrupted run again, or take back a pause that it has not reached.
+
+        `outputs` are what came of the calls that it waits for, `{result, is_error?}` by their ids; it goes
+        on once each has one, and until then is still paused. `checkpoint` is the pause that the caller
+        means. One resumption wins. Raises `Conflict`: `CONTINUATION_IN_PROGRESS` while another goes on,
+        `RESUME_STATE_CHANGED` when that pause is over; `NotFound` when nothing is left to resume;
+        `InvalidInput` for outputs of calls that it does not wait for, after which nothing was taken.
+        """
 
     async def abort(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
         """End a run now."""

@@ -44,6 +44,22 @@ def schema_faults(schema: Mapping[str, Any], *, of_object: bool) -> Iterator[tup
             yield where, "the schema must be of `type: object`", "write `type: object`"
 
 
+def schema_fault(schema: Mapping[str, Any]) -> str | None:
+    """What is wrong with a JSON Schema of an object, in a sentence; `None` for a sound one."""
+    for path, said, _ in schema_faults(schema, of_object=True):
+        at = "/".join(str(step) for step in path)
+        return f"{said} at `{at}`" if at else said
+    return None
+
+
+def input_fault(schema: Mapping[str, Any], value: Any) -> str | None:
+    """What of a value a sound JSON Schema does not allow, with its place; `None` where it fits."""
+    for error in jsonschema_rs.Draft202012Validator(dict(schema), offline=True).iter_errors(value):
+        at = "/".join(str(step) for step in error.instance_path)
+        return f"{' '.join(error.message.split())[:300]} at `/{at}`"
+    return None
+
+
 def path_arguments(schema: Mapping[str, Any]) -> tuple[PathArgument, ...]:
     """Where arguments carry `x-path`, with the access asked for; a list's entries are the step `*`."""
     return tuple((at, access) for at, access, _ in _marked(schema, (), ()))

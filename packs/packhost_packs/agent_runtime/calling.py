@@ -14,8 +14,10 @@ from typing import Any
 import anyio
 
 from packhost.api import OfferedTool, RunHandle, ToolOutcome
+from packhost_packs.agent_runtime.awaiting import ClientCalls
 from packhost_packs.agent_runtime.batch import Pending
 from packhost_packs.agent_runtime.children import Parent
+from packhost_packs.agent_runtime.client_tools import KIND as CLIENT
 from packhost_packs.agent_runtime.equipment import Equipment
 from packhost_packs.agent_runtime.ledger import SAME_FAILURES, Ledger
 from packhost_packs.agent_runtime.searching import TOOL as SEARCH_TOOL
@@ -65,6 +67,7 @@ class Calling:
         self._equipment = equipment
         self._safe_point = safe_point
         self._parent = parent
+        self._client = ClientCalls(run, safe_point)
 
     @property
     def _tools(self) -> Sequence[OfferedTool]:
@@ -80,6 +83,9 @@ class Calling:
                     "call.repeated", {"id": first["id"], "name": first["name"], "failed": times}
                 )
                 self._finish(pending, first, ToolOutcome(False, REPEATED.format(times=SAME_FAILURES)))
+                continue
+            if self._at_client(first):
+                thrown = await self._of_client(pending)
                 continue
             pending.start([call["id"] for call in calls])
             await self._safe_point()
@@ -121,6 +127,28 @@ class Calling:
         except BaseExceptionGroup as group_of:
             raise group_of.exceptions[0] from None
         return any(thrown)
+
+    def _at_client(self, call: Mapping[str, Any]) -> bool:
+        tool = self._equipment.get(call["name"])
+        return tool is not None and tool.kind == CLIENT
+
+    async def _of_client(self, pending: Pending) -> bool:
+        """Have the caller make the calls that come next; whether one of them went wrong."""
+        group: list[dict[str, Any]] = []
+        for call in pending.open:
+            if not self._at_client(call) or self._ledger.failed_before(call) >= SAME_FAILURES:
+                break
+            refusal = self._client.refusal(call)
+            if refusal is None:
+                group.append(call)
+            else:
+                self._finish(pending, call, refusal)
+        if not group:
+            return False
+        outcomes = await self._client.outcomes(group)
+        for call in group:
+            self._finish(pending, call, outcomes[call["id"]])
+        return not all(outcome.ok for outcome in outcomes.values())
 
     def _finish(self, pending: Pending, call: Mapping[str, Any], outcome: ToolOutcome) -> None:
         self._ledger.note(call, ok=outcome.ok)
@@ -176,6 +204,8 @@ class Calling:
 
     async def settle(self, pending: Pending) -> None:
         """Give every call a result when the run ends in the middle of the batch."""
+        for identity, outcome in self._client.settled().items():
+            pending.finish(identity, outcome.text, is_error=not outcome.ok)
         for identity in pending.running:
             known = await self._run.recorded(identity)
             if known is not None:

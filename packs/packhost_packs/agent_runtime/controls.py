@@ -27,11 +27,16 @@ async def abort_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict
 
 
 async def resume_workflow(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Let a run go on and wait for it, unless it runs in the background; one that has ended: its result."""
+    """Let a run go on and wait for it, unless it runs in the background; one that has ended: its result.
+
+    Outputs of calls are kept, and the run goes on once it waits for none; until then it is still paused.
+    """
     runs = services(context).runs
+    outputs, checkpoint = arguments.get("tool_outputs"), arguments.get("checkpoint")
     view = await runs.get(arguments["run_id"], context=context)
-    if view.status not in ENDED or view.kind not in DRIVERS:
-        view = await runs.resume(view.id, context=context)
+    bound = bool(outputs) or checkpoint is not None
+    if bound or view.status not in ENDED or view.kind not in DRIVERS:
+        view = await runs.resume(view.id, context=context, outputs=outputs, checkpoint=checkpoint)
         if not view.background:
             view = await runs.wait(view.id, context=context)
     return exported(context, arguments, result_of(view))

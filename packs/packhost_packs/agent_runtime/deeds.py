@@ -35,6 +35,7 @@ class _Deeds:
         """Ids of calls by the record's own."""
         self._approvals = {approval.id: approval for approval in record.approvals}
         self._asked: set[str] = set()
+        self._awaited: set[str] = set()
         self._begun = False
         self._going = False
         self._over = False
@@ -129,6 +130,19 @@ class _Deeds:
         yield _deed("dispatch", id=data["id"], name=SEARCH, input=data["input"], idempotent=True)
         yield _deed("result", id=data["id"], is_error=not data["ok"])
 
+    def awaited(self, event: RecordedEvent) -> Iterator[Deed]:
+        id = self._inside(event)
+        if id not in self._awaited:  # told again until it is answered
+            self._awaited.add(id)
+            yield _deed("intent", id=id)
+            yield _deed("dispatch", id=id, name=event.data["tool_name"], input=event.data["parameters"])
+
+    def answered(self, event: RecordedEvent) -> Iterator[Deed]:
+        yield _deed("result", id=self._inside(event), is_error=event.data["is_error"])
+
+    def _inside(self, event: RecordedEvent) -> str:
+        return str(event.data["tool_call_id"]).removeprefix(self._prefix)
+
     def repeated(self, event: RecordedEvent) -> Iterator[Deed]:
         yield _deed("refused", id=event.data["id"], code="LIMIT_EXCEEDED")
 
@@ -172,6 +186,8 @@ _MAKERS: Mapping[str, Callable[[_Deeds, RecordedEvent], Iterator[Deed]]] = {
     "call.error": _Deeds.call_ended,
     "call.unknown": _Deeds.call_ended,
     "call.repeated": _Deeds.repeated,
+    "call.awaited": _Deeds.awaited,
+    "call.answered": _Deeds.answered,
     "tools.searched": _Deeds.searched,
     "approval.requested": _Deeds.question,
     "approval.approved": _Deeds.answer,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packhost.api import OfferedTool, RunHandle, ToolOutcome
+from packhost_packs.agent_runtime.client_tools import offered as client_tools
 from packhost_packs.agent_runtime.ledger import Ledger
 from packhost_packs.agent_runtime.searching import FROM, SEARCH, TOOL, Index, asked_for
 from packhost_packs.agent_runtime.spawning import SPAWN, spawn_definition
@@ -39,6 +40,7 @@ class Equipment:
         if spec.get("subagent_config") is not None and (not spec.get("depth") or spec.get("nesting")):
             spawning = spawn_definition(spec["subagent_config"], self.resolved)
             own = _joined(own, run.define([*definitions, spawning])[-1:])
+        own = _joined(own, client_tools(spec.get("client_tools") or ()))
         self._all = _kept(own, ledger)
         self._held = {tool.name: tool for tool in self._held_back(spec)}
         self._index: Index | None = None

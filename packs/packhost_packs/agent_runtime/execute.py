@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from packhost.api import CallContext, HostServices, InvalidInput, PackhostError, RunView
+from packhost_packs.agent_runtime.client_tools import admitted
 from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.requests import turn_spec
 from packhost_packs.agent_runtime.workflows.start import workflow_spec
 
-_UNBUILT = ("client_tools",)
 _THE_HOSTS = ("_tenant", "_endUser", "_identity")
 RESULTS = ".agent-runtime/results"
 
@@ -19,14 +19,9 @@ RESULTS = ".agent-runtime/results"
 async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Start a run of turns or a workflow; its result, or where it stands.
 
-    Raises `InvalidInput` for a member that is not built yet, for a variable that is the host's own and for
-    a workflow that could not run, and `PackhostError` with `MODEL_NOT_CONFIGURED` when no model is set up.
+    Raises `InvalidInput` for a tool of the caller's or a workflow that could not run and for a variable of
+    the host's own, `PackhostError` with `MODEL_NOT_CONFIGURED` when no model is set up.
     """
-    for name in _UNBUILT:
-        if arguments.get(name):
-            raise InvalidInput(
-                f"`{name}` is not available in this version", path=f"/{name}", hint="leave it out of the call"
-            )
     host = services(context)
     variables = _variables(arguments)
     if arguments.get("workflow") is not None:
@@ -35,6 +30,8 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
         driver, spec = TURN, _spec(context, arguments)
     if variables:
         spec["variables"] = variables
+    if arguments.get("client_tools"):
+        spec["client_tools"] = admitted(arguments["client_tools"])
     background = bool(arguments.get("background"))
     run_id = await host.runs.start(
         driver, spec, context=context, session_id=arguments.get("session_id"), background=background
@@ -105,6 +102,10 @@ def result_of(view: RunView) -> dict[str, Any]:
         known["reason"] = view.reason
     if view.waiting_on:
         known["waiting_on"] = view.waiting_on
+    if view.checkpoint is not None:
+        known["checkpoint"] = view.checkpoint
+    if view.awaits:
+        known["awaits"] = [dict(call) for call in view.awaits]
     return {
         "run_id": view.id,
         "session_id": view.session_id,

@@ -46,6 +46,8 @@ class _Workflow:
             node.id: states.setdefault(node.id, {"status": "waiting"}) for node in self._nodes
         }
         self._running: set[str] = set()
+        self._awaiting: set[str] = set()
+        """Nodes that go on once the run's caller has made calls for them."""
         self._changed = anyio.Event()
         self._stop: BaseException | None = None
 
@@ -63,6 +65,8 @@ class _Workflow:
             raise self._stop
         if times := self._times():
             raise RunStopped("waiting", wake_at=min(times))
+        if self._awaiting:
+            raise RunStopped("client")
         outcome, result = result_of_workflow(self._nodes, self._states, self._branches, self._run.run_id)
         return RunResult(outcome, result, failed=outcome in FAILED)
 
@@ -78,7 +82,11 @@ class _Workflow:
         for node in self._nodes:
             state = self._states[node.id]
             due = state["status"] == "ready" and (state["wake_at"] or 0) <= time.time()
-            if node.id in self._running or not (due or state["status"] == "running"):
+            if (
+                node.id in self._running
+                or node.id in self._awaiting
+                or not (due or state["status"] == "running")
+            ):
                 continue
             if len(self._running) + len(starting) < SIDE_BY_SIDE:
                 state["status"] = "running"
@@ -147,12 +155,16 @@ class _Workflow:
                 await self._step(node, state, values)
                 return
             messages = [{**one, "content": render(one["content"], values)} for one in node.turn["messages"]]
-            branch = await self._run.branch(node.id, {**node.turn, "messages": messages})
+            turn = {**node.turn, "messages": messages, "client_tools": self._run.spec.get("client_tools")}
+            branch = await self._run.branch(node.id, turn)
             result = await run_turns(branch, Share(self._limits, lambda: self._elsewhere(node.id)))
             state.update(status="ended", outcome=result.outcome)
             await self._run.emit("node.ended", {"node": node.id, "outcome": result.outcome})
         except RunStopped as stop:
-            self._stop = stop
+            if stop.how == "client":
+                self._awaiting.add(node.id)
+            else:
+                self._stop = stop
         except PackhostError as error:
             if error.code in _CANNOT_BEGIN:
                 told = {"issue": error.code, "message": error.message}
