@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
 import sys
 import time
@@ -58,7 +59,7 @@ def test_a_run_goes_on_after_its_database_was_restarted(
     shown = replicas.Demonstration(tmp_path, own_postgres.url(), 3.0, lambda line: None)
     try:
         shown.open()
-        for number in range(2):
+        for number in range(int(os.environ.get("PACKHOST_ROUNDS", 1)) // 20 or 1):
             run_id = shown.start_run(f"round-{number}")
             time.sleep(chance.uniform(0.1, 0.6))
             own_postgres.stop(mode)
