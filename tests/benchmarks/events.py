@@ -174,7 +174,7 @@ async def watch(url: tuple[str, int], token: str, run: str, count: int) -> dict[
 
 
 async def measure(events: int, watchers: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as listener:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(proto=socket.IPPROTO_TCP) as listener:
         store = SqliteStore(Path(folder) / "store.db", "bench")
         parts = parts_of(store)
         api = Api(

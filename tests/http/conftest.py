@@ -107,7 +107,7 @@ class Served:
 async def serving(
     api: Api, parts: Parts, wrap: Callable[[Any], Any] = lambda app: app
 ) -> AsyncIterator[Served]:
-    with socket.socket() as listener:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
             wrap(Starlette(routes=api.routes())), log_config=None, lifespan="off", timeout_graceful_shutdown=1

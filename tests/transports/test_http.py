@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import httpx2
 import pytest
@@ -64,6 +65,16 @@ def test_health_is_told_and_foreign_hosts_and_origins_are_refused(url) -> None:
         assert client.get("/sse", headers={"origin": "http://localhost.evil.example"}).status_code == 403
         assert client.post("/sse").status_code == 405
         assert client.get("/nothing").status_code == 404
+
+
+def test_small_replies_on_a_kept_connection_are_not_held_back(url) -> None:
+    with httpx2.Client(base_url=url) as client:
+        client.get("/healthz")
+        began = time.perf_counter()
+        for _ in range(20):
+            client.get("/healthz")
+        took = time.perf_counter() - began
+    assert took < 20 * 0.035, "each reply waits for the client's acknowledgement"
 
 
 @pytest.mark.parametrize("body", [b"garbage", b"[]", b"{}", b"\xff", b"[" * 100_000])

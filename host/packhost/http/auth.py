@@ -39,8 +39,7 @@ class Authenticator:
         row = self._store.read(tokens.by_digest, digest(token.strip()))
         if row is None:
             raise unauthenticated("the token is not known, has expired or was revoked", "invalid_token")
-        now = self._store.read(lambda tx: tx.now())
-        if row.last_used_at is None or now - row.last_used_at >= NOTED_EVERY:
+        if row.last_used_at is None or self._store.now() - row.last_used_at >= NOTED_EVERY:
             self._store.post(tokens.used, row.id)
         return Identity(row.principal, row.role, frozenset(row.scopes), row.id, row.name)
 

@@ -183,8 +183,11 @@ def _query(model: type[M] | None, given: QueryParams) -> M | None:
 
 
 async def _body(model: type[M] | None, request: Request, parts: Parts) -> M | None:
-    limit = parts.configuration().limits.max_argument_bytes + _MORE_THAN_ARGUMENTS
-    raw = await _read(request, limit)
+    length = request.headers.get("content-length", "")
+    limit = _MORE_THAN_ARGUMENTS
+    if not _at_most(length, limit):  # else nothing need be looked up
+        limit += parts.configuration().limits.max_argument_bytes
+    raw = await _read(request, length, limit)
     if model is None:
         return None
     if not raw.strip():
@@ -200,9 +203,12 @@ async def _body(model: type[M] | None, request: Request, parts: Parts) -> M | No
     return _valid(model, _parsed(raw), "member")
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    length = request.headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and int(length) > limit:
+def _at_most(length: str, limit: int) -> bool:
+    return length.isascii() and length.isdigit() and int(length) <= limit
+
+
+async def _read(request: Request, length: str, limit: int) -> bytes:
+    if length and not _at_most(length, limit):
         raise _too_large(limit)
     pieces, size = [], 0
     async for piece in request.stream():
