@@ -27,10 +27,12 @@ from packhost.control.operations import LocalControl
 from packhost.control.retention import keep_retention
 from packhost.errors import PackhostError, StoreUnavailable
 from packhost.executions.runs import Runs
+from packhost.gate.assets import Assets
 from packhost.gate.configuration import Configuration
 from packhost.gate.hidden import TENANT
 from packhost.gate.inline import checked
 from packhost.gate.operators import Operators
+from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Kind
 from packhost.kinds.code import CodeKind
 from packhost.kinds.context import ApprovalService, RunDriver, RunService, SessionService
@@ -80,10 +82,12 @@ class Services:
         sessions: SessionService,
         approvals: ApprovalService,
         configuration: Callable[[], Configuration],
+        assets: AssetService,
     ) -> None:
         self.runs = runs
         self.sessions = sessions
         self.approvals = approvals
+        self.assets = assets
         self._configuration = configuration
 
     def section(self, pack: str) -> Mapping[str, Any]:
@@ -122,6 +126,7 @@ class Host:
         self._ready_for = -1
         self._drivers: dict[str, RunDriver] = {}
         self._writers: dict[str, TraceWriter] = {}
+        self.assets = Assets(self.store)
         self._configuration = self._configure()
         self._watching = watching(workspace, self.store, self._owner, self.version, serving=serving)
         self.gate = self._watching.gate(
@@ -144,7 +149,7 @@ class Host:
             membership=self.membership,
         )
         self.services: Services = Services(
-            self.runs, self.gate.sessions, self.gate.approvals, self.configuration
+            self.runs, self.gate.sessions, self.gate.approvals, self.configuration, self.assets
         )
         self.parts = Parts(
             self.workspace,
@@ -166,7 +171,11 @@ class Host:
     def _configure(self) -> Configuration:
         """One generation of the configuration, from the workspace as it stands."""
         configuration, provided = configure(
-            self.workspace, self._installed, self._kinds, tenant=self.store.workspace
+            self.workspace,
+            self._installed,
+            self._kinds,
+            tenant=self.store.workspace,
+            assets=self.assets,
         )
         self._drivers.update(provided.run_drivers)
         self._writers.update(provided.trace_writers)
@@ -182,6 +191,7 @@ class Host:
     async def changed(self) -> None:
         """Take over what was just accepted, and tell the clients."""
         self._configuration = self._configure()
+        await self.membership.tell()
         await self._tell()
 
     async def _tell(self) -> None:

@@ -165,6 +165,12 @@ class Membership:
             if self._held is not None:
                 self._held.stop_all()
 
+    async def tell(self) -> None:
+        """Say in this host's row what it has accepted by now."""
+        if self.shared:
+            with suppress(StoreUnavailable):
+                await self._store.write(replicas.renew, self.id, self.lease, self._settings())
+
     async def reap(self) -> None:
         """Take away what no live replica holds, a batch at a time."""
         while self._store.read(replicas.overdue):

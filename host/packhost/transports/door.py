@@ -29,6 +29,7 @@ KEYS: Final = "/.well-known/jwks.json"
 _PUBLIC: Final = frozenset({"/healthz", KEYS})
 """What anybody may read who reaches the address."""
 _SESSION: Final = b"mcp-session-id"
+_LISTS: Final = (b"mcp-method", b"tools/list")
 
 
 class Door:
@@ -122,8 +123,13 @@ class Door:
 
 
 def _belongs(scope: Scope) -> bool:
-    """Whether a request may be part of a call under way: an answer to its question, say."""
-    return scope["path"].startswith("/messages/") or any(name == _SESSION for name, _ in scope["headers"])
+    """Whether a request may be part of a call under way.
+
+    An answer to its question, say, or a look at the tool's schema, by which a client checks the result.
+    """
+    if scope["path"].startswith("/messages/"):
+        return True
+    return any(name == _SESSION or (name, value) == _LISTS for name, value in scope["headers"])
 
 
 def _stopping() -> Response:
