@@ -72,5 +72,5 @@ def uncommitted(tool: ToolId, error: StoreUnavailable) -> Refusal:
     return Refusal(
         "TOOL_INTENT_NOT_COMMITTED",
         f"`{tool}` did not run, its intent could not be written down: {error.message}",
-        "nothing happened: make the same call again",
+        f"nothing happened; {error.hint or 'make the same call again'}",
     )

@@ -261,6 +261,8 @@ def explain(error: BaseException, path: Path | None = None) -> PackhostError | N
     hint = "check the disk and the rights of the state folder, then try again"
     if name == "SQLITE_FULL":
         hint = "free space on the disk that holds the state folder, then try again"
+    elif name.startswith("SQLITE_IOERR") or name.startswith("SQLITE_READONLY"):
+        hint = "the disk is full, read-only or fails, or the state folder was removed: see `packhost doctor`"
     elif name in ("SQLITE_BUSY", "SQLITE_LOCKED"):
         hint = "another process writes to the store: end it, then try again"
     elif name in ("SQLITE_NOTADB", "SQLITE_CORRUPT") or name.startswith("SQLITE_CORRUPT"):
