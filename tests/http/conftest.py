@@ -53,6 +53,13 @@ agent_runtime:
         - tool_calls:
             - {id: c1, name: workspace_write_file, arguments: {path: src/turn.txt, content: "turned"}}
         - text: Done.
+    asks:
+      provider: scripted
+      script:
+        - tool_calls:
+            - {id: a, name: look, arguments: {at: door}}
+            - {id: b, name: look, arguments: {at: gate}}
+        - text: Seen.
     short: {provider: scripted, script: [{text: Hello.}]}
 """
 

@@ -85,6 +85,16 @@ async def test_a_run_is_started_asked_about_and_decided(served, client_of) -> No
         assert caught.value.hint
 
 
+async def test_calls_of_the_callers_own_are_made_and_answered(served, client_of) -> None:
+    tool = {"name": "look", "description": "Looks.", "parameters_schema": {"type": "object"}, "origin": "sdk"}
+    async with client_of(served) as client:
+        more = {"loop": True, "model_profile": "asks", "client_tools": [tool], "wait": 20}
+        begun = await client.ask("start", LOOP["messages"], **more)
+        outputs = {one["tool_call_id"]: {"result": one["parameters"]} for one in begun.paused.awaits}
+        sent = {"tool_outputs": outputs, "checkpoint": begun.paused.checkpoint, "wait": 20}
+        assert (await client.ask("resume", begun.run_id, **sent)).result == "Seen."
+
+
 async def test_what_there_is_can_be_asked(served, client_of) -> None:
     async with client_of(served, "operator", "ann") as client:
         assert (await client.ask("status"))["identity"]["role"] == "operator"

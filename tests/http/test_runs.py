@@ -261,7 +261,7 @@ async def test_resuming_tells_running_changed_and_ended_runs_apart(served) -> No
                 await anyio.sleep(0.02)
         assert shown["paused_by"] == "person:ann"
         held = (await client.get(f"/v1/runs/{run}/result")).json()
-        assert held["pausedReason"] == {"type": "person", "executionId": run}
+        assert (held["pausedReason"]["type"], held["pausedReason"]["executionId"]) == ("person", run)
         mine = await client.post(f"/v1/runs/{run}/resume")
         assert (mine.status_code, mine.json()["code"]) == (409, "APPROVAL_REQUIRED")
         answer = await operator.post(f"/v1/runs/{run}/resume", headers=WAIT)
@@ -269,6 +269,62 @@ async def test_resuming_tells_running_changed_and_ended_runs_apart(served) -> No
         assert (resumed["status"], resumed["result"]) == ("completed", "Done.")
         ended = await operator.post(f"/v1/runs/{run}/resume", json={"stream_response": True})
         assert (ended.status_code, ended.json()["code"]) == (404, "NOT_FOUND")
+
+
+LOOK = {
+    "name": "look",
+    "description": "Looks.",
+    "parameters_schema": {"type": "object", "properties": {"at": {"type": "string"}}},
+    "origin": "sdk",
+}
+ASKS = {**LOOP, "model_profile": "asks", "client_tools": [LOOK]}
+
+
+async def test_a_run_waits_for_calls_that_its_caller_makes_and_keeps_each_answer(served) -> None:
+    async with served.client() as client, served.client(principal="mallory") as other:
+        value = checked("POST", "/runs", await client.post("/v1/runs", json=ASKS, headers=WAIT))
+        run, reason = value["agentExecutionId"], value["pausedReason"]
+        assert (value["success"], value["status"], value["stopReason"]) == (True, "paused", "paused")
+        assert (reason["type"], reason["toolName"], reason["parameters"]) == (
+            "local_action",
+            "look",
+            {"at": "door"},
+        )
+        assert [one["tool_call_id"] for one in reason["awaits"]] == ["a", "b"]
+        where = f"/v1/runs/{run}/resume"
+        unknown = await client.post(where, json={"tool_outputs": {"c": {"result": 1}}})
+        assert (unknown.status_code, unknown.json()["code"]) == (400, "INVALID_INPUT")
+        stranger = await other.post(where, json={"tool_outputs": {"a": {"result": 1}}})
+        assert stranger.status_code == 404
+        some = await client.post(where, json={"toolOutputs": {"a": {"result": "a cat"}}})
+        left = checked("POST", "/runs/{id}/resume", some)
+        assert left["status"] == "paused"
+        assert [one["tool_call_id"] for one in left["pausedReason"]["awaits"]] == ["b"]
+        stale = {"tool_outputs": {"b": {"result": "x"}}, "checkpoint": "pause_gone"}
+        changed = await client.post(where, json={**stale, "stream_response": True})
+        assert (changed.status_code, changed.json()["code"]) == (409, "RESUME_STATE_CHANGED")
+        rest = {"tool_outputs": {"b": {"result": {"dog": 1}}}, "checkpoint": reason["checkpoint"]}
+        done = await client.post(where, json=rest, headers=WAIT)
+        assert (done.status_code, done.json()["status"], done.json()["result"]) == (200, "completed", "Seen.")
+        again = await client.post(where, json=rest)
+        assert (again.status_code, again.json()["code"]) == (404, "NOT_FOUND")
+
+
+async def test_one_of_many_resumptions_with_answers_wins(served) -> None:
+    async with served.client() as client:
+        value = (await client.post("/v1/runs", json=ASKS, headers=WAIT)).json()
+        where, codes = f"/v1/runs/{value['agentExecutionId']}/resume", []
+        outputs = {"a": {"result": "cat"}, "b": {"result": "dog"}}
+
+        async def send(n: int) -> None:
+            answer = await client.post(where, json={"tool_outputs": {**outputs, "b": {"result": n}}})
+            codes.append(answer.status_code)
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(8):
+                tasks.start_soon(send, n)
+        assert len([code for code in codes if code in (200, 202)]) == 1
+        assert set(codes) <= {200, 202, 404, 409}
 
 
 async def test_always_allow_gives_a_grant_that_can_be_taken_back(served) -> None:

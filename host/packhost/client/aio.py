@@ -122,9 +122,20 @@ class AsyncClient:
         """Ask a run to pause."""
         return await self._send(exchange.steer(run_id, "pause", {"reason": reason}))
 
-    async def resume(self, run_id: str, *, wait: float | None = None) -> Envelope:
-        """Let a paused or interrupted run go on."""
-        return await self._send(exchange.steer(run_id, "resume", {}, wait), wait)
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        tool_outputs: Mapping[str, Mapping[str, Any]] | None = None,
+        checkpoint: str | None = None,
+        wait: float | None = None,
+    ) -> Envelope:
+        """Let a paused or interrupted run go on; `tool_outputs` are what came of the calls in `awaits`.
+
+        With `checkpoint` only from the very pause that is meant.
+        """
+        body = {"tool_outputs": tool_outputs, "checkpoint": checkpoint}
+        return await self._send(exchange.steer(run_id, "resume", body, wait), wait)
 
     async def abort(self, run_id: str, reason: str = "") -> Envelope:
         """End a run now."""

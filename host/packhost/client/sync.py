@@ -117,9 +117,20 @@ class Client:
         """Ask a run to pause."""
         return self._send(exchange.steer(run_id, "pause", {"reason": reason}))
 
-    def resume(self, run_id: str, *, wait: float | None = None) -> Envelope:
-        """Let a paused or interrupted run go on."""
-        return self._send(exchange.steer(run_id, "resume", {}, wait), wait)
+    def resume(
+        self,
+        run_id: str,
+        *,
+        tool_outputs: Mapping[str, Mapping[str, Any]] | None = None,
+        checkpoint: str | None = None,
+        wait: float | None = None,
+    ) -> Envelope:
+        """Let a paused or interrupted run go on; `tool_outputs` are what came of the calls in `awaits`.
+
+        With `checkpoint` only from the very pause that is meant.
+        """
+        body = {"tool_outputs": tool_outputs, "checkpoint": checkpoint}
+        return self._send(exchange.steer(run_id, "resume", body, wait), wait)
 
     def abort(self, run_id: str, reason: str = "") -> Envelope:
         """End a run now."""

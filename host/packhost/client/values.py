@@ -20,6 +20,10 @@ class PausedReason:
     await_reason: str | None
     approval_id: str | None
     waiting_on: str | None
+    checkpoint: str | None
+    """This pause, for a resumption that means it alone."""
+    awaits: tuple[Mapping[str, Any], ...]
+    """The calls that the caller is to make: `tool_call_id`, `tool_name`, `parameters`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Envelope:
                 why.get("awaitReason"),
                 why.get("approvalId"),
                 why.get("waitingOn"),
+                why.get("checkpoint"),
+                tuple(why.get("awaits") or ()),
             )
         return cls(
             raw["agentExecutionId"],

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from packhost.control.base import Parts
 from packhost.errors import NotFound
+from packhost.executions.request import view_of
 from packhost.http.kit import Model
 from packhost.store.base import Reading
 from packhost.store.ops import approvals, executions
@@ -32,6 +33,13 @@ class PausedReason(Model):
     parameters: Any = None
     awaitReason: str | None = None
     approvalId: str | None = None
+    toolCallId: str | None = Field(default=None, description="The first call that the caller is to make.")
+    awaits: list[dict[str, Any]] | None = Field(
+        default=None, description="Every call that the caller is to make and has not answered."
+    )
+    checkpoint: str | None = Field(
+        default=None, description="This pause, for a resumption that means it alone."
+    )
     waitingOn: str | None = None
 
 
@@ -110,7 +118,25 @@ def _paused(row: ExecutionRow, asked: ApprovalRow | None) -> dict[str, Any] | No
         )
     elif row.status != "paused":
         return None
-    elif row.waiting_on is not None:
-        kind: Literal["time", "local_action"] = "time" if row.waiting_on[:5] == "time:" else "local_action"
-        reason = PausedReason(type=kind, executionId=row.id, waitingOn=row.waiting_on)
+    else:
+        reason = _still(row)
     return reason.model_dump(exclude_none=True)
+
+
+def _still(row: ExecutionRow) -> PausedReason:
+    """Why a run that nobody is asked about is paused: calls of its caller's, a time, or a person."""
+    view = view_of(row)
+    if view.awaits and row.paused_by is None:
+        first = view.awaits[0]
+        return PausedReason(
+            type="local_action",
+            executionId=row.id,
+            toolId=first["tool_name"],
+            toolName=first["tool_name"],
+            parameters=first["parameters"],
+            toolCallId=first["tool_call_id"],
+            awaits=[dict(one) for one in view.awaits],
+            checkpoint=view.checkpoint,
+        )
+    kind: Literal["time", "person"] = "time" if (row.waiting_on or "")[:5] == "time:" else "person"
+    return PausedReason(type=kind, executionId=row.id, checkpoint=view.checkpoint, waitingOn=row.waiting_on)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from starlette.types import ASGIApp
 
 from packhost.control import records
@@ -87,10 +87,29 @@ class Steer(Model):
     reason: str = Field("", max_length=1_000)
 
 
-class Resume(Model):
-    """How to answer once the run goes on."""
+class ToolOutput(Model):
+    """What came of a call that the run's caller made."""
 
-    stream_response: bool = Field(False, description="Answer with the run's events as they come.")
+    result: Any = Field(description="Text or any other JSON that the model reads.")
+    is_error: bool = Field(False, validation_alias=AliasChoices("is_error", "isError"))
+
+
+class Resume(Model):
+    """What the run waits for, and how to answer once it goes on."""
+
+    tool_outputs: dict[str, ToolOutput] | None = Field(
+        None,
+        validation_alias=AliasChoices("tool_outputs", "toolOutputs"),
+        description="What came of calls in `awaits`, by `tool_call_id`; all, or some now and some later.",
+    )
+    checkpoint: str | None = Field(
+        None, min_length=1, max_length=64, description="The pause that is meant; 409 when it is over."
+    )
+    stream_response: bool = Field(
+        False,
+        validation_alias=AliasChoices("stream_response", "streamResponse"),
+        description="Answer with the run's events as they come.",
+    )
 
 
 class RunsQuery(Model):
@@ -187,7 +206,10 @@ async def pause(call: Call) -> Reply:
 
 
 async def resume(call: Call) -> Reply | ASGIApp:
-    """`POST /v1/runs/{id}/resume`: one resumption wins; 409 says who is faster, 404 that nothing is left."""
+    """`POST /v1/runs/{id}/resume`: one resumption wins; 409 says who is faster, 404 that nothing is left.
+
+    Outputs come from whoever makes the run's calls, and so by the tool, whatever the role.
+    """
     run_id = _steered(call)
     row = visible(call, run_id)
     if row.status in ENDED:
@@ -197,10 +219,11 @@ async def resume(call: Call) -> Reply | ASGIApp:
             f"run `{run_id}` is {row.status}: nothing is left to resume",
             hint="read its result with `GET /v1/runs/{id}`, or start a new run",
         )
-    if _as_person(call):
+    meant = call.body.model_dump(exclude_none=True, include={"tool_outputs", "checkpoint"})
+    if _as_person(call) and not meant:
         await records.runs_resume(call.parts, {"id": run_id})
     else:
-        await _by_tool(call, RESUME, {"run_id": run_id})
+        await _by_tool(call, RESUME, {"run_id": run_id, **meant})
     return await _answer(call, run_id, call.body.stream_response, started=False)
 
 
