@@ -20,6 +20,10 @@ INLINE_PACK = "inline"
 """The pack of tools that are defined for one run."""
 RELAYED = "packhost/relayed"
 """Numbers a relayed call in its session, beside its members on a relay's line and in `_meta` after it."""
+IDEMPOTENCY_KEY = "packhost/idempotency-key"
+"""In a call's `_meta`: what names it, so that it does nothing twice however often it is sent."""
+INTENT = "packhost/intent"
+"""In a call's `_meta`: `mandatory` where nothing may start before its intent is on record."""
 WIRE_LIMIT = 64
 """Longest wire name that every model provider takes."""
 CURSOR_LIMIT = 60

@@ -532,19 +532,6 @@ async def test_without_a_model_the_call_says_how_to_set_one_up(lab: Any) -> None
     assert lab.run_ids() == []
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"client_tools": [{}]},
-    ],
-)
-async def test_what_is_not_built_yet_is_refused_by_name(lab: Any, asked: dict[str, Any]) -> None:
-    lab.script(DONE)
-    outcome = await lab.turn(**asked)
-    assert (outcome.code, f"`{next(iter(asked))}`" in outcome.message) == ("INVALID_INPUT", True)
-    assert lab.run_ids() == []
-
-
 async def test_an_intent_catalog_is_ignored(lab: Any) -> None:
     lab.script(DONE)
     outcome = await lab.turn(intent_catalog={"run": "lab_note"}, stream=False)

@@ -57,6 +57,49 @@ async def test_a_call_with_effects_never_runs_when_the_journal_cannot_be_written
         bench.other.close()
 
 
+@pytest.mark.parametrize("fault", [fill, lock], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize(("intent", "runs"), [("best-effort", True), ("mandatory", False)])
+async def test_a_call_that_only_reads_waits_for_its_intent_where_it_was_made_mandatory(
+    bench: Any, fault: Callable[[Any], Awaitable[None]], intent: Any, runs: bool
+) -> None:
+    bench.tool("look", permission="read")
+    await bench.call("look")
+    bench.ran.clear()
+    await fault(bench)
+    with anyio.fail_after(10):
+        outcome = await bench.call("look", {"text": "x" * 200_000}, intent=intent)
+    assert bench.ran == (["look"] if runs else [])
+    if not runs:
+        assert outcome.code in ("TOOL_INTENT_NOT_COMMITTED", "STORE_UNAVAILABLE")
+    if fault is lock:
+        bench.other.close()
+
+
+async def test_a_call_that_only_reads_is_refused_by_a_host_that_ends(bench: Any) -> None:
+    bench.tool("look", permission="read")
+    await bench.call("look")
+    await close(bench)
+    assert (await bench.call("look")).code == "TOOL_INTENT_NOT_COMMITTED"
+    assert bench.ran == ["look"]
+
+
+async def test_what_a_call_calls_is_held_to_the_same_intent(bench: Any) -> None:
+    seen: list[str] = []
+
+    async def outer(context: Any, arguments: Any) -> Any:
+        return await context.call_tool("t:inner", {})
+
+    async def inner(context: Any, arguments: Any) -> Any:
+        seen.append(context.caller.intent)
+        return {}
+
+    bench.tool("inner", inner)
+    bench.tool("outer", outer, required_scopes=["tool t:inner"])
+    await bench.call("outer")
+    await bench.call("outer", intent="mandatory")
+    assert seen == ["best-effort", "mandatory"]
+
+
 async def test_a_resolved_secret_is_in_no_event_prompt_progress_or_refusal(bench: Any) -> None:
     told: list[str | None] = []
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
-from packhost.errors import PackhostError
-from packhost.gate.types import Answer, CallRequest, Completed, Prompt, Refusal
+from packhost.errors import InvalidInput, PackhostError
+from packhost.gate.recall import key_of
+from packhost.gate.types import Answer, Caller, CallRequest, Completed, Prompt, Refusal
 from packhost.store.ops import executions
 
 pytestmark = pytest.mark.anyio
@@ -158,3 +160,103 @@ async def test_a_result_that_the_record_does_not_hold_is_read_anew_or_said_to_be
     await keyed("look", "l", text="x" * 70_000)
     assert len((await keyed("look", "l", text="x" * 70_000)).text) > 70_000
     assert bench.ran == ["act", "look", "look"]
+
+
+@pytest.mark.parametrize(("then", "now"), [(True, False), (False, True)])
+async def test_a_call_that_was_cut_off_runs_again_only_if_it_might_be_repeated_then_and_now(
+    bench: Any, keyed: Any, then: bool, now: bool
+) -> None:
+    begun = anyio.Event()
+
+    async def hang(context: Any, arguments: Any) -> Any:
+        bench.ran.append("hang")
+        begun.set()
+        await anyio.sleep_forever()
+
+    bench.tool("hang", hang, permission="write", idempotent=then)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keyed, "hang")
+            await begun.wait()
+            await die(bench)
+            bench.gate._flights._known.clear()
+            bench.tool("hang", hang, permission="write", idempotent=now)
+            again = await keyed("hang")
+            tasks.cancel_scope.cancel()
+    assert again.code == "EFFECTS_UNKNOWN"
+    assert bench.ran == ["hang"]
+
+
+async def test_a_key_stands_for_one_tool_and_one_set_of_arguments(bench: Any, keyed: Any) -> None:
+    for name in ("act", "other"):
+        bench.tool(name, permission="write")
+    first = await keyed("act", a=1)
+    for refused in (await keyed("act", a=2), await keyed("act"), await keyed("other", a=1)):
+        assert refused.code == "INVALID_INPUT"
+        assert "t:act" in refused.message
+        assert refused.call_id == first.call_id
+    assert await keyed("act", a=1) == first
+    assert bench.ran == ["act"]
+
+
+async def test_what_the_host_fills_in_may_change_between_two_calls_under_one_key(
+    bench: Any, keyed: Any
+) -> None:
+    schema = {"type": "object", "properties": {"who": {"type": "string"}, "a": {"type": "integer"}}}
+    bench.variables = {"who": "ann"}
+    bench.tool("act", permission="write", input_schema=schema, hidden_parameters=["who"])
+    first = await keyed("act", a=1)
+    bench.variables = {"who": "bo"}
+    bench.reload()
+    assert await keyed("act", a=1) == first
+    assert (await keyed("act", a=2)).code == "INVALID_INPUT"
+    assert bench.ran == ["act"]
+
+
+async def test_a_key_whose_call_runs_at_another_host_says_so(bench: Any, keyed: Any) -> None:
+    begun = anyio.Event()
+
+    async def hang(context: Any, arguments: Any) -> Any:
+        bench.ran.append("hang")
+        begun.set()
+        await anyio.sleep_forever()
+
+    bench.tool("hang", hang, permission="write", idempotent=True)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keyed, "hang")
+            await begun.wait()
+            bench.gate._flights._known.clear()
+            bench.gate._past._owner = "another"  # as the other host sees it
+            again = await keyed("hang")
+            tasks.cancel_scope.cancel()
+    assert again.code == "CONTINUATION_IN_PROGRESS"
+    assert bench.ran == ["hang"]
+
+
+async def test_two_calls_of_one_key_at_once_with_other_arguments_do_not_share_an_outcome(
+    bench: Any, keyed: Any
+) -> None:
+    bench.tool("act", permission="write")
+    outcomes: dict[int, Any] = {}
+
+    async def call(number: int) -> None:
+        outcomes[number] = await keyed("act", a=number)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(8):
+            tasks.start_soon(call, number)
+    done = [one for one in outcomes.values() if isinstance(one, Completed)]
+    assert len(done) == 1
+    assert {one.code for one in outcomes.values() if isinstance(one, Refusal)} == {"INVALID_INPUT"}
+    assert bench.ran == ["act"]
+
+
+def test_a_callers_key_is_nobody_elses() -> None:
+    ann = Caller("ann", "editor", "s")
+    assert key_of("k", ann, "/key") == key_of("k", replace(ann, session_id="t"), "/key")
+    others = (replace(ann, principal="bo"), replace(ann, client="other"))
+    assert len({key_of("k", one, "/key") for one in (ann, *others)}) == 3
+    for bad in ("", "a b", "x" * 256, "é", 3, None):
+        with pytest.raises(InvalidInput):
+            key_of(bad, ann, "/key")

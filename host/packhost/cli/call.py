@@ -41,19 +41,32 @@ from packhost.gate.display import visible
 @click.option(
     "--session", metavar="ID", help="The session to call in; left out, your own at the command line."
 )
+@click.option("--key", metavar="KEY", help="Names this call: made again under it, it does nothing twice.")
+@click.option(
+    "--intent",
+    type=click.Choice(["mandatory", "best-effort"]),
+    help="`mandatory`: start nothing before it is on record that it starts, not even what only reads.",
+)
 @workspace_option
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, tool: str, arguments: str, session: str | None, workspace: Path | None, as_json: bool
+    ctx: click.Context,
+    tool: str,
+    arguments: str,
+    session: str | None,
+    key: str | None,
+    intent: str | None,
+    workspace: Path | None,
+    as_json: bool,
 ) -> None:
     """Call one TOOL through the gate, with arguments as JSON, from a file or from standard input.
 
     Where a person must approve, the question goes to your terminal; without one the exit code is 4.
     """
     params: dict[str, Any] = {"tool": tool, "arguments": read_arguments(arguments)}
-    if session is not None:
-        params["session"] = session
+    given = {"session": session, "key": key, "intent": intent}
+    params.update({name: value for name, value in given.items() if value is not None})
     outcome = _call(workspace, params)
     if as_json:
         print_json(outcome)

@@ -8,6 +8,7 @@ from typing import Any
 from packhost.control.base import Parts, text
 from packhost.errors import InvalidInput, PackhostError
 from packhost.gate.catalog import Entry
+from packhost.gate.recall import key_of
 from packhost.gate.types import Answer, Caller, CallRequest, Completed, Deferred, Outcome, Prompt
 from packhost.rules.scopes import format_scope
 
@@ -136,7 +137,12 @@ async def _request(parts: Parts, params: Mapping[str, Any]) -> CallRequest:
     session = await parts.gate.sessions.enter(
         text(params, "session", f"cli-{parts.principal}"[:64]), parts.principal, client
     )
-    return CallRequest(text(params, "tool"), arguments, Caller(parts.principal, client, session))
+    intent = text(params, "intent", "best-effort")
+    caller = Caller(
+        parts.principal, client, session, intent="mandatory" if intent == "mandatory" else "best-effort"
+    )
+    key = key_of(params["key"], caller, "/key") if params.get("key") is not None else None
+    return CallRequest(text(params, "tool"), arguments, caller, idem_key=key)
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

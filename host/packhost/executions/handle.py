@@ -9,19 +9,20 @@ from typing import Any
 
 import anyio
 
-from packhost.errors import ConfigInvalid, StoreUnavailable
+from packhost.errors import ConfigInvalid
 from packhost.executions import ops
 from packhost.executions.active import Active, RunAsker, Waits
 from packhost.executions.connections import HostConnection, named_together
 from packhost.executions.offers import matches, offer, remembered, rendered
 from packhost.executions.request import Request, redacted
+from packhost.executions.saving import Saving
 from packhost.gate import Caller, CallRequest, Gate
 from packhost.gate.configuration import Configuration
 from packhost.gate.display import as_text
 from packhost.gate.inline import tool_of as inline_tool
 from packhost.kinds.base import Tool
 from packhost.kinds.context import Connection, Message, OfferedTool, RunStopped, ToolOutcome
-from packhost.store.base import Store, Tx
+from packhost.store.base import Store
 from packhost.store.ops import calls, sessions
 from packhost.store.rows import ExecutionRow
 from packhost.workspace.redaction import redact_json_text
@@ -290,27 +291,9 @@ class Handle:
             attended=active.asker is not None,
             epoch=active.epoch,
             variables=self._variables,
+            intent="mandatory" if self._request.spec.get("intent") == "mandatory" else "best-effort",
             subagent=self._request.spec.get("subagent"),
         )
-
-
-class Saving:
-    """A state that is written down along with whatever is written next."""
-
-    def __init__(self, run_id: str, owner: str, epoch: int, text: str) -> None:
-        self._of = (run_id, owner, epoch, text)
-        self._done = False
-
-    def write(self, tx: Tx) -> None:
-        """Write it; raises `Conflict` when another holds the run."""
-        self._done = False
-        ops.save(tx, *self._of)
-        self._done = True
-
-    def check(self) -> None:
-        """Raises `StoreUnavailable` when it is not written."""
-        if not self._done:
-            raise StoreUnavailable("what the run would go on from is not written down", hint="call again")
 
 
 class Branch:

@@ -131,7 +131,10 @@ class Runs:
         session = context.session_id
         if session_id is not None and session_id != session:
             session = await self._gate.sessions.enter(session_id, context.principal, context.client, session)
-        narrowing = getattr(getattr(context, "caller", None), "narrowing", ())
+        caller = getattr(context, "caller", None)
+        narrowing = getattr(caller, "narrowing", ())
+        if getattr(caller, "intent", None) == "mandatory":
+            spec = {**spec, "intent": "mandatory"}
         new = NewExecution(
             id=new_id("run"),
             kind=driver,

@@ -5,8 +5,6 @@ A nested call comes back in here by `CallContext`; nothing reaches a handler in 
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +24,7 @@ from packhost.gate.granting import Granting
 from packhost.gate.operators import Operators, Signed
 from packhost.gate.outcomes import Approved, uncommitted
 from packhost.gate.output import check_output, recorded
-from packhost.gate.recall import Recall
+from packhost.gate.recall import Recall, args_digest
 from packhost.gate.sessions import Sessions
 from packhost.gate.types import (
     Asker,
@@ -76,7 +74,7 @@ class Gate:
         self._services = services
         self._check = check
         self._flights = Flights()
-        self._past = Recall(store, self._flights)
+        self._past = Recall(store, self._flights, key, owner)
         self.sessions = Sessions(store, lambda: configuration().autonomy)
         self.operators = operators or Operators(store, None)
         self.granting = Granting(store, key, configuration, self._evaluated)
@@ -123,8 +121,10 @@ class Gate:
 
     async def _call(self, request: CallRequest, asker: Asker | None, parent: GateContext | None) -> Outcome:
         caller = request.caller
-        if (past := await self._past.outcome(request.idem_key)) is not None:
-            return past
+        if request.idem_key is not None:
+            past = await self._past.outcome(request, self._configuration())
+            if past is not None:
+                return past
         if caller.run_id is None:
             await self.sessions.greet(caller.session_id, caller.principal, caller.client)
         while True:
@@ -167,19 +167,7 @@ class Gate:
         caller, tool = request.caller, found.entry.tool
         run_id = caller.run_id or new_id("run")
         # what a nested call is bound to: the run of this one
-        inner = (
-            caller
-            if caller.run_id
-            else Caller(
-                caller.principal,
-                caller.client,
-                caller.session_id,
-                run_id,
-                caller.narrowing,
-                caller.attended,
-                DIRECT_EPOCH,
-            )
-        )
+        inner = caller if caller.run_id else replace(caller, run_id=run_id, epoch=DIRECT_EPOCH)
         return GateContext(
             subject=tool,
             call_id=new_id("call"),
@@ -233,13 +221,15 @@ class Gate:
         """Write the intent down before the effect, then run."""
         new = self._new_call(found, request, approved, context)
         reads = found.entry.tool.spec.permission == "read"
-        durable = not (reads and new.idempotent) or approved != Approved()
+        mandatory = request.caller.intent == "mandatory" or approved != Approved()
+        durable = mandatory or not (reads and new.idempotent)
         if not durable:
             try:
                 self._check()
+                waiting = self._store.post(calls.begin, new)
             except StoreUnavailable as error:
                 return uncommitted(found.entry.tool.id, error)
-            if (waiting := self._store.post(calls.begin, new)) is not None:
+            if waiting is not None:
                 await waiting
             return await self._run(found, context, configuration, durable=False)
         flight = self._flights.open(context.call_id)
@@ -287,9 +277,7 @@ class Gate:
             tool=tool.id.canonical,
             tool_version=tool.version,
             args_json=found.display_json,
-            args_digest=hmac.new(
-                self._key, found.arguments_json.encode("utf-8", "surrogatepass"), hashlib.sha256
-            ).hexdigest(),
+            args_digest=args_digest(self._key, found.arguments_json),
             idempotent=tool.spec.idempotent,
             actor=caller.actor,
             step=1 if direct else None,

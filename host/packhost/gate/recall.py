@@ -1,43 +1,114 @@
 """What came of a call that is made again under its own key, as the journal has it.
 
 A client's connection may break between a call and its answer. Made again under the same key, a call that
-ran is answered from its record; one that never began, or that may be repeated, runs.
+ran is answered from its record, one that still runs is joined where it runs here, and one that never began
+runs. One that was cut off runs again where it may be repeated: where its tool said so when it started, and
+still does. A key stands for one call: the same tool and the same arguments.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
-from typing import Any, cast
+import re
+from typing import Any, Final, cast
 
-from packhost.errors import Code
+from packhost.errors import Code, InvalidInput
+from packhost.gate.configuration import Configuration
+from packhost.gate.display import as_text
+from packhost.gate.evaluate import admit
 from packhost.gate.flights import Flights
 from packhost.gate.output import UNTRUSTED
-from packhost.gate.types import Completed, Outcome, Refusal
+from packhost.gate.types import Caller, CallRequest, Completed, Outcome, Refusal
+from packhost.journal import canonical, digest
 from packhost.sandbox.level import Enforcement
 from packhost.store.base import Store
-from packhost.store.ops import calls
+from packhost.store.ops import calls, executions
 from packhost.store.rows import CallRow
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}\Z")
+
+
+def args_digest(key: bytes, arguments_json: str) -> str:
+    """A keyed digest of all arguments, hidden ones included."""
+    return hmac.new(key, arguments_json.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def key_of(key: object, caller: Caller, path: str) -> str:
+    """A caller's key as the journal has it: nobody else's, whatever they call theirs.
+
+    Raises `InvalidInput` for one that cannot be used.
+    """
+    if not isinstance(key, str) or not _KEY.match(key):
+        raise InvalidInput(
+            "the idempotency key cannot be used",
+            path=path,
+            hint="use 1 to 255 visible ASCII characters, new for each call",
+        )
+    return "own:" + digest(canonical([caller.principal, caller.client, key]))
 
 
 class Recall:
     """Looks calls up by their key."""
 
-    def __init__(self, store: Store, flights: Flights) -> None:
+    def __init__(self, store: Store, flights: Flights, key: bytes, owner: str) -> None:
         self._store = store
         self._flights = flights
+        self._key = key
+        self._owner = owner
 
-    async def outcome(self, key: str | None) -> Outcome | None:
+    async def outcome(self, request: CallRequest, configuration: Configuration) -> Outcome | None:
         """The outcome of the call of that key; `None` when the call may run: it did not yet, or may again."""
-        row = self._store.read(calls.by_key, key) if key is not None else None
-        if row is not None and row.status == "started":
+        row = self._store.read(calls.by_key, request.idem_key or "")
+        if row is None:
+            return None
+        idempotent, same = self._compared(row, request, configuration)
+        if not same:
+            return Refusal(
+                "INVALID_INPUT",
+                f"the idempotency key was used for another call, of `{row.tool}`",
+                "use a new key for each call; the same key is for the very same arguments alone",
+                call_id=row.id,
+            )
+        if row.status == "started":
             await self._flights.join(row.id)
             await self._store.flush()
             row = self._store.read(calls.by_id, row.id)
-        if row is None or calls.repeatable(row):
-            return None
+        if row.status == "started" and self._elsewhere(row):
+            return Refusal(
+                "CONTINUATION_IN_PROGRESS",
+                f"the call of `{row.tool}` under this key still runs at another host",
+                "wait, then make the same call under the same key: it is answered from its record",
+                call_id=row.id,
+                run_id=row.execution_id,
+            )
+        if calls.repeatable(row):
+            return self._unknown(row) if row.idempotent and not idempotent else None
         if row.status in ("started", "unknown"):
             return self._unknown(row)
         return _completed(row) if row.status == "ok" else _failed(row)
+
+    def _compared(
+        self, row: CallRow, request: CallRequest, configuration: Configuration
+    ) -> tuple[bool, bool]:
+        """Whether the tool may be repeated as it is now, and whether the call is the one of the row."""
+        catalog = configuration.catalog
+        entry = catalog.find(request.tool) if request.inline is None else catalog.inline(request.inline)
+        if entry is None:
+            return False, as_text(dict(request.arguments)) == row.args_json
+        admitted = admit(entry, request.arguments, configuration, request.caller)
+        text = as_text(dict(request.arguments)) if isinstance(admitted, Refusal) else admitted[1]
+        same = args_digest(self._key, text) == row.args_digest
+        if not same and entry.hidden:  # what the host fills in may be another value by now
+            shown = _without(entry.hidden, row.args_json)
+            same = shown == _without(entry.hidden, configuration.redact(text))
+        return entry.tool.spec.idempotent, row.tool == entry.tool.id.canonical and same
+
+    def _elsewhere(self, row: CallRow) -> bool:
+        """Whether another host, as far as is known, is at it."""
+        run = self._store.read(executions.get, row.execution_id)
+        return run.status == "running" and run.owner != self._owner
 
     def _unknown(self, row: CallRow) -> Refusal:
         left = self._store.read(calls.runs_of, row.execution_id)
@@ -51,6 +122,10 @@ class Recall:
             call_id=row.id,
             run_id=left[-1] if left else row.execution_id,
         )
+
+
+def _without(hidden: frozenset[str], arguments_json: str) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(arguments_json).items() if name not in hidden}
 
 
 def _completed(row: CallRow) -> Outcome | None:

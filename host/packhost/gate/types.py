@@ -15,6 +15,10 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives progress, total and message."""
 
 
+Intent = Literal["mandatory", "best-effort"]
+"""What must be on record before a call starts; what may not be repeated always must."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The requester of a call: a client or a run, never the person behind it."""
@@ -31,6 +35,8 @@ class Caller:
     """The fencing epoch of `run_id`."""
     variables: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What the run was started with for hidden parameters; see `hidden`."""
+    intent: Intent = field(default="best-effort", compare=False)
+    """`mandatory`: no call starts before its intent is on record, not even one that only reads."""
     subagent: Mapping[str, str] | None = field(default=None, compare=False)
     """Of a subagent's run: `tool_name`, the tool that started it, and `agent_name`."""
 

@@ -24,6 +24,7 @@ from packhost.server.asking import Round, choose, put, reply, round_of
 from packhost.server.callers import Link, can_ask, client_name, identify, is_modern, principal_of, relayed_key
 from packhost.server.catalog import EXPLAIN, STATUS, Catalog
 from packhost.server.channel import Channel
+from packhost.server.demands import own_key, raised
 from packhost.server.host import ServerHost
 from packhost.server.inflight import Flights
 from packhost.server.own import explain, instructions, status
@@ -170,10 +171,10 @@ class GovernedServer(Server[Link]):
             return refused(internal())
 
     async def _govern(self, ctx: Context, params: types.CallToolRequestParams) -> Result:
-        caller = identify(ctx, self._host.principal)
+        caller = raised(ctx, identify(ctx, self._host.principal))
         channel = Channel(ctx)
         round = round_of(params.request_state)
-        if round.key is None and (key := relayed_key(ctx)) is not None:
+        if round.key is None and (key := own_key(ctx, caller) or relayed_key(ctx)) is not None:
             round = replace(round, key=key)
         action = reply(params)
         tool = self._catalog.tool(params.name)

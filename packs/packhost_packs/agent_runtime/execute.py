@@ -30,6 +30,10 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
         driver, spec = TURN, _spec(context, arguments)
     if variables:
         spec["variables"] = variables
+    if arguments.get("intent") == "mandatory" or any(
+        node["turn"].get("intent") == "mandatory" for node in spec.get("nodes", ())
+    ):
+        spec["intent"] = "mandatory"
     if arguments.get("client_tools"):
         spec["client_tools"] = admitted(arguments["client_tools"])
     background = bool(arguments.get("background"))

@@ -49,6 +49,8 @@ def turn_spec(
         value = asked.get(name) if asked.get(name) is not None else chosen.agent.get(name)
         if value is not None:
             spec[name] = value
+    if "mandatory" in (asked.get("intent"), chosen.agent.get("intent")):  # a request raises, and never lowers
+        spec["intent"] = "mandatory"
     if "subagent_config" in spec:
         spawning_of(spec["subagent_config"])
     if chosen.provider == "scripted":

@@ -41,7 +41,7 @@ def begin(tx: Tx, new: NewCall, fence: Callable[[], None] | None = None) -> int:
     if fence is not None:
         fence()
     if new.idem_key is not None:
-        _unused(tx, new.idem_key)
+        _unused(tx, new.idem_key, new)
     if new.execution is None:
         _fence(tx, new)
     step = new.step
@@ -189,15 +189,22 @@ def _row(row: tuple[Any, ...]) -> CallRow:
     return CallRow(*values)
 
 
-def _unused(tx: Tx, idem_key: str) -> None:
+def _unused(tx: Tx, idem_key: str, new: NewCall) -> None:
     row = by_key(tx, idem_key)
     if row is None:
         return
     if row.idempotent or repeatable(row):  # made again, it takes the key over
         tx.execute("UPDATE calls SET idem_key=NULL WHERE id=?", (row.id,))
         return
+    if (row.tool, row.args_digest) != (new.tool, new.args_digest):
+        raise Conflict(
+            f"the idempotency key `{idem_key}` was used for another call, of `{row.tool}`",
+            code="INVALID_INPUT",
+            hint="use a new key for each call",
+        )
     raise Conflict(
         f"the idempotency key `{idem_key}` was used by call `{row.id}`",
+        code="CONTINUATION_IN_PROGRESS" if row.status == "started" else None,
         hint="read that call's outcome, or use a new key",
         call_id=row.id,
         status=row.status,
