@@ -24,6 +24,7 @@ from packhost.control.evidence import evidence_of
 from packhost.executions.membership import Membership, replica, uptime
 from packhost.executions.runs import Runs
 from packhost.gate import Answer, Caller, CallRequest, Gate, Outcome, Prompt
+from packhost.gate.assets import Assets
 from packhost.gate.catalog import build_catalog
 from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
 from packhost.hookspecs import build_plugins
@@ -136,6 +137,7 @@ class Lab:
         self.variables: dict[str, Any] = {}
         plugins = build_plugins([packhost_packs.agent_runtime])
         self.code = CodeKind()
+        self.assets = Assets(store)
         provided = [kind for group in plugins.hook.packhost_kinds() for kind in group]
         own = [self.kind, PythonKind(root), self.code, HttpKind(), *provided]
         self._kinds = {kind.name: kind for kind in own}
@@ -171,7 +173,9 @@ class Lab:
             configuration=self.configuration,
             membership=self.membership,
         )
-        self.services = Services(self.runs, self.gate.sessions, self.gate.approvals, self.configuration)
+        self.services = Services(
+            self.runs, self.gate.sessions, self.gate.approvals, self.configuration, self.assets
+        )
 
     def _add(self, pack: str, spec: ToolSpec, *, shipped: bool = True) -> None:
         self._tools[f"{pack}:{spec.name}"] = Tool(
@@ -220,7 +224,7 @@ class Lab:
             registry = Registry(tools=self._tools, approvals={CONTROL.name: CONTROL})
             bounds = (Layer("workspace bound", (parse_scope("path read **"), parse_scope("path write **"))),)
             self._configuration = Configuration(
-                catalog=build_catalog(registry, self._kinds, bounds, 1, self.variables),
+                catalog=build_catalog(registry, self._kinds, bounds, 1, self.variables, self.assets),
                 policies=(Policy(tuple(self.rules)),),
                 limits=Limits(1 << 20, 1 << 22),
                 autonomy=Autonomy("guarded", "autonomous"),

@@ -31,6 +31,10 @@ VALUE = "s3cret-value-of-the-token"
 class Context:
     """A context with a bound and one secret."""
 
+    host = None
+    session_id = "s-1"
+    principal = "ann"
+
     def __init__(self, *bound: str) -> None:
         self.layers: tuple[Layer, ...] = (Layer("workspace bound", tuple(map(parse_scope, bound))),)
         self.asked: list[str] = []
@@ -125,7 +129,7 @@ def tool_of(code: str, **more: Any) -> Tool:
     spec = spec_of(code, **more)
     pack = PackFacts("pack", "1", "Pack", "0", None, False, False, None)
     scopes = tuple(parse_scope(line) for line in spec.required_scopes)
-    return Tool(ToolId("pack", "tool"), spec, pack, scopes, code[:2000])
+    return Tool(ToolId("pack", "tool"), spec, pack, scopes, repr(spec))
 
 
 async def run(kind: CodeKind, code: str, arguments: Any = None, context: Any = None, **more: Any) -> Any:

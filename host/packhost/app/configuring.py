@@ -14,6 +14,7 @@ from packhost.errors import ConfigInvalid
 from packhost.gate.catalog import build_catalog
 from packhost.gate.configuration import Autonomy, Configuration, Limits, Terms
 from packhost.gate.hidden import TENANT
+from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Kind, Tool
 from packhost.kinds.code import CodeKind
 from packhost.kinds.http import HttpKind
@@ -29,11 +30,17 @@ from packhost.workspace.workspace import Workspace
 
 
 def configure(
-    workspace: Workspace, installed: EntryPoints, kinds: Sequence[Kind], *, tenant: str | None = None
+    workspace: Workspace,
+    installed: EntryPoints,
+    kinds: Sequence[Kind],
+    *,
+    tenant: str | None = None,
+    assets: AssetService | None = None,
 ) -> tuple[Configuration, Provided]:
     """What holds in the workspace as it stands, and what its packs provide; `kinds` are the host's own.
 
     `tenant` is the name that hosts have for the workspace together; left out, it is that of its path.
+    `assets` is where a handle leads; without it none does.
     """
     found, problems = find_packs(workspace.enabled(), installed)
     provided = load_plugins(found, kinds)
@@ -44,7 +51,9 @@ def configure(
     approvals, autonomy, limits = workspace.approvals, workspace.autonomy, workspace.limits
     variables = {TENANT: {"id": tenant or workspace.root.hash}, **workspace.variables}
     configuration = Configuration(
-        catalog=build_catalog(registry, provided.kinds, workspace.bounds(), workspace.generation, variables),
+        catalog=build_catalog(
+            registry, provided.kinds, workspace.bounds(), workspace.generation, variables, assets
+        ),
         policies=workspace.policies(),
         limits=Limits(limits.max_argument_bytes, limits.max_result_bytes),
         autonomy=Autonomy(autonomy.default, autonomy.maximum),

@@ -13,7 +13,10 @@ import jsonschema_rs
 
 from packhost.gate.hidden import filled_by
 from packhost.gate.types import Withheld
+from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Kind, Tool
+from packhost.kinds.handles import WithAssets, binary_parameters
+from packhost.manifest.elicit import Form, form_of, without
 from packhost.names import nearest, parse_tool
 from packhost.packs.registry import Registry
 from packhost.rules.policy import NamedApproval
@@ -39,6 +42,10 @@ class Entry:
     required: tuple[NamedApproval, ...]
     hidden: frozenset[str]
     """The parameters that the host fills."""
+    form: Form | None = None
+    """What a person is asked for before each call."""
+    model_validator: Any | None = None
+    """Of the arguments without what a person gives; set along with `form`."""
 
     def hiding(self, more: frozenset[str]) -> Entry:
         """The entry with further parameters filled."""
@@ -56,6 +63,7 @@ class Catalog:
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     bounds: tuple[Layer, ...] = ()
     variables: Mapping[str, Any] = field(default_factory=dict)
+    assets: AssetService | None = None
     _inline: dict[tuple[str, str], Entry] = field(default_factory=dict, repr=False, compare=False)
 
     def inline(self, tool: Tool) -> Entry | None:
@@ -66,7 +74,7 @@ class Catalog:
             while len(self._inline) >= INLINE_KEPT:
                 del self._inline[next(iter(self._inline))]
             filled = filled_by(tool.spec.hidden_parameters, self.variables)
-            self._inline[key] = _entry(replace(tool, filled=filled), kind, {}, self.bounds)
+            self._inline[key] = _entry(replace(tool, filled=filled), kind, {}, self.bounds, self.assets)
         return self._inline.get(key)
 
     def allows_inline(self, tool: Tool, narrowing: Sequence[Layer] = ()) -> bool:
@@ -110,6 +118,7 @@ def build_catalog(
     bounds: Sequence[Layer],
     generation: int,
     variables: Mapping[str, Any] | None = None,
+    assets: AssetService | None = None,
 ) -> Catalog:
     """Join each tool with its kind, validators and layers.
 
@@ -122,14 +131,25 @@ def build_catalog(
             continue
         if variables is not None and tool.spec.hidden_parameters:
             tool = replace(tool, filled=filled_by(tool.spec.hidden_parameters, variables))
-        entries[name] = _entry(tool, kind, registry.approvals, bounds)
+        entries[name] = _entry(tool, kind, registry.approvals, bounds, assets)
     by_wire = {entry.tool.id.wire: entry for entry in entries.values()}
-    return Catalog(generation, entries, by_wire, kinds, tuple(bounds), variables or {})
+    return Catalog(generation, entries, by_wire, kinds, tuple(bounds), variables or {}, assets)
 
 
-def _entry(tool: Tool, kind: Kind, approvals: Mapping[str, NamedApproval], bounds: Sequence[Layer]) -> Entry:
+def _entry(
+    tool: Tool,
+    kind: Kind,
+    approvals: Mapping[str, NamedApproval],
+    bounds: Sequence[Layer],
+    assets: AssetService | None,
+) -> Entry:
     layers = (*bounds, *tool.pack.layers, Layer(MANIFEST_LAYER, tool.scopes, tool.place))
     spec = tool.spec
+    places = () if assets is None else binary_parameters(spec.input_schema)
+    if assets is not None and places:
+        kind = WithAssets(kind, places, assets)
+    form = form_of(spec)
+    alone = None if form is None else without(spec.input_schema, form.names)
     return Entry(
         tool=tool,
         kind=kind,
@@ -141,4 +161,6 @@ def _entry(tool: Tool, kind: Kind, approvals: Mapping[str, NamedApproval], bound
         ),
         required=tuple(approvals[name] for name in spec.required_approvals),
         hidden=tool.hidden,
+        form=form,
+        model_validator=None if alone is None else jsonschema_rs.Draft202012Validator(alone),
     )

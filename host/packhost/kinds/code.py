@@ -7,6 +7,7 @@ and no packages; its one way out is `fetch`, which the host makes for it.
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from packhost.errors import PackhostError, ToolFailed
+from packhost.kinds.assets import media_type_of
 from packhost.kinds.base import Tool
 from packhost.kinds.code_config import CodeConfig, config_of, config_problems
 from packhost.kinds.code_egress import CodeEgress
-from packhost.kinds.code_source import RETURNED, SENT, Checker, prelude, ready
+from packhost.kinds.code_source import BYTES, RETURNED, SENT, Checker, prelude, ready
 from packhost.kinds.context import CallContext
 from packhost.manifest.model import ToolSpec
 from packhost.sandbox.level import Enforcement
@@ -41,6 +43,8 @@ _GRACE: Final = 0.05
 _CALLS_A_PROCESS: Final = 500
 _PARTING: Final = 0.05
 _MESSAGE: Final = 500
+_SPELLED: Final = "\0"
+"""How a result begins in which bytes are spelled out."""
 
 
 class CodeKind:
@@ -86,7 +90,8 @@ class CodeKind:
         finally:
             egress.end()
             printed.log()
-        return _value(tool, text)
+        value = _value(tool, text)
+        return await _kept(tool, value, context) if text is not None and text[:1] == _SPELLED else value
 
     def let_go(self) -> None:
         """End the interpreter that checks; the next check starts another."""
@@ -218,13 +223,38 @@ def _value(tool: Tool, text: Any) -> Any:
             hint="ask for less",
         )
     try:
-        return json.loads(text)
+        return json.loads(text.removeprefix(_SPELLED))
     except (ValueError, RecursionError):
         raise PackhostError(
             f"`{tool.id}` returned something that is not JSON",
             code="OUTPUT_INVALID",
             hint="tell the pack's author; the call itself ran",
         ) from None
+
+
+async def _kept(tool: Tool, value: Any, context: CallContext) -> Any:
+    """A result in which each handle stands for the bytes that were there."""
+    if isinstance(value, dict):
+        if value.keys() == {BYTES} and isinstance(value[BYTES], str):
+            return await _asset(tool, value[BYTES], context)
+        return {key: await _kept(tool, one, context) for key, one in value.items()}
+    if isinstance(value, list):
+        return [await _kept(tool, one, context) for one in value]
+    return value
+
+
+async def _asset(tool: Tool, spelled: str, context: CallContext) -> str:
+    host = context.host
+    if host is None:
+        raise ToolFailed(f"`{tool.id}` returned bytes, and nothing keeps them here", hint="return text")
+    try:
+        data = base64.b64decode(spelled, validate=True)
+    except ValueError:
+        raise ToolFailed(f"`{tool.id}` returned bytes that are none", hint="tell the pack's author") from None
+    kept = await host.assets.keep(
+        data, media_type_of(data), session_id=context.session_id, principal=context.principal
+    )
+    return kept.handle
 
 
 def _line(error: Exception) -> int | None:

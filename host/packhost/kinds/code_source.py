@@ -24,10 +24,24 @@ _CHECKED: Final = "__checked__"
 _PATIENCE: Final = 5.0
 _MEMORY: Final = 256 * 1024 * 1024
 
+BYTES: Final = "packhost-bytes"
+"""The one member of an object that stands for bytes in a result."""
 _PRELUDE: Final = f"""\
 from json import dumps as __dumps__, loads as __loads__
+from base64 import b64encode as __b64encode__
+def __spelled__(value):
+    if isinstance(value, bytes):
+        return {{{BYTES!r}: __b64encode__(value).decode()}}
+    if isinstance(value, dict):
+        return {{key: __spelled__(one) for key, one in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return [__spelled__(one) for one in value]
+    return value
 def {RETURNED}(value):
-    return __dumps__(value, allow_nan=False)
+    try:
+        return __dumps__(value, allow_nan=False)
+    except TypeError:
+        return chr(0) + __dumps__(__spelled__(value), allow_nan=False)
 """
 _FETCHING: Final = f"""\
 class Reply:

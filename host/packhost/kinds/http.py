@@ -12,13 +12,14 @@ import anyio
 import anyio.to_thread
 
 from packhost.errors import ConfigInvalid, PackhostError
+from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
 from packhost.kinds.conversation import Redacting
 from packhost.kinds.egress import MAX_REDIRECTS, Limits, Outgoing, Resolve, exchange, system_resolve
 from packhost.kinds.http_checks import http_problems
 from packhost.kinds.http_config import Prepared, describe, prepare
-from packhost.kinds.http_results import PASSING, failure_of, retry_after, value_of
+from packhost.kinds.http_results import PASSING, content_type, failure_of, is_binary, retry_after, value_of
 from packhost.kinds.identity import Claims, Identity
 from packhost.kinds.reply import FetchReply
 from packhost.kinds.templates import Values
@@ -90,6 +91,8 @@ class HttpKind:
             return _cleaned(text, context, added)
 
         if 200 <= reply.status < 300:
+            if context.host is not None and is_binary(reply, ready.config.response):
+                return await _kept(reply, context.host.assets, context, clean)
             return value_of(reply, host, ready.config.response, clean)
         raise failure_of(
             reply, host, unsure=not tool.spec.idempotent, quote=not tool.spec.untrusted_output, clean=clean
@@ -206,3 +209,16 @@ def _cleaned(text: str, context: CallContext, added: tuple[str, ...]) -> str:
             own.add(value)
         text = own.redact(text)
     return text
+
+
+async def _kept(
+    reply: FetchReply, assets: AssetService, context: CallContext, clean: Callable[[str], str]
+) -> dict[str, Any]:
+    """A body that is neither JSON nor text, kept by the host: the handle, and what is behind it."""
+    text = reply.body.decode("utf-8", "surrogateescape")
+    cleaned = clean(text)
+    data = reply.body if cleaned == text else cleaned.encode("utf-8", "surrogateescape")
+    kept = await assets.keep(
+        data, content_type(reply)[0], session_id=context.session_id, principal=context.principal
+    )
+    return {"asset": kept.handle, "media_type": kept.media_type, "size": kept.size}

@@ -56,6 +56,15 @@ def value_of(reply: FetchReply, host: str, how: Literal["auto", "json", "text"],
     _invalid(f"`{host}` sent `{media}`, which is neither JSON nor text", "only these can be results here")
 
 
+def is_binary(reply: FetchReply, how: Literal["auto", "json", "text"]) -> bool:
+    """Whether a good reply's body is neither JSON nor text, as far as it says."""
+    media, _ = content_type(reply)
+    if how != "auto" or not reply.body or not media:
+        return False
+    as_text = media.startswith("text/") or media.endswith(("+xml", "+json")) or media in _TEXTS
+    return not as_text and media != "application/json"
+
+
 def content_type(reply: FetchReply) -> tuple[str, str]:
     """Media type and charset of a reply, in lower case; empty where it says nothing."""
     header = Message()

@@ -381,3 +381,19 @@ class Head:
 
     id: int
     hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssetRow:
+    """A binary result; `data` is base64, `session_root` the first session of the family that has it."""
+
+    id: str
+    workspace: str
+    session_root: str
+    principal: str
+    media_type: str
+    size: int
+    sha256: str
+    data: str
+    created_at: float
+    expires_at: float

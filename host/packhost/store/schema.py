@@ -156,6 +156,28 @@ _TOKENS = (
   PRIMARY KEY(principal, idem_key))""",
     "CREATE INDEX requests_created ON requests(created_at)",
 )
+_ASSETS = (
+    """CREATE TABLE assets(
+  id TEXT PRIMARY KEY, workspace TEXT NOT NULL, session_root TEXT NOT NULL, principal TEXT NOT NULL,
+  media_type TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL, data TEXT NOT NULL,
+  created_at REAL NOT NULL, expires_at REAL NOT NULL)""",
+    "CREATE INDEX assets_expiring ON assets(expires_at)",
+    "CREATE INDEX assets_held ON assets(principal, size)",
+)
+
+_QUESTIONS = (
+    """CREATE TABLE questions(
+  id TEXT PRIMARY KEY, workspace TEXT NOT NULL, run_id TEXT, tool_use_id TEXT, session_id TEXT NOT NULL,
+  principal TEXT NOT NULL, client TEXT NOT NULL, tool TEXT NOT NULL, tool_version TEXT NOT NULL,
+  binding TEXT NOT NULL, prompt TEXT NOT NULL, message TEXT NOT NULL, schema_json TEXT NOT NULL,
+  told_json TEXT NOT NULL, status TEXT NOT NULL CHECK(status IN
+    ('pending','accepted','declined','cancelled','expired')),
+  content_json TEXT, answered_by TEXT, channel TEXT, created_at REAL NOT NULL, expires_at REAL NOT NULL,
+  consumed_by TEXT UNIQUE)""",
+    "CREATE INDEX questions_binding ON questions(binding, id)",
+    "CREATE INDEX questions_expiring ON questions(expires_at)",
+    "CREATE INDEX questions_run ON questions(run_id) WHERE run_id IS NOT NULL AND status='pending'",
+)
 
 MIGRATIONS = (
     Migration(1, "first", (*_EXECUTIONS, *_APPROVALS, *_GRANTS, *_CALLS, *_SESSIONS, *_EVENTS)),
@@ -163,4 +185,6 @@ MIGRATIONS = (
     Migration(3, "replicas", _REPLICAS),
     Migration(4, "pruning", _PRUNING),
     Migration(5, "tokens", _TOKENS),
+    Migration(6, "assets", _ASSETS),
+    Migration(7, "questions", _QUESTIONS),
 )
