@@ -271,6 +271,41 @@ async def test_resuming_tells_running_changed_and_ended_runs_apart(served) -> No
         assert (ended.status_code, ended.json()["code"]) == (404, "NOT_FOUND")
 
 
+async def test_what_the_host_filled_in_is_redacted_in_envelope_question_and_events(
+    served, host, project
+) -> None:
+    script = "{tool_calls: [{id: c1, name: look-up, arguments: {word: harbour}}]}, {text: Done.}"
+    text = (project / "packhost.yaml").read_text()
+    text = text.replace(
+        "    short: {", f"    looks: {{provider: scripted, script: [{script}]}}\n    short: {{"
+    )
+    text = text.replace("bound:\n", "bound:\n  - network api.example\n")
+    rule = "policy:\n  - match: {tool: 'inline:*'}\n    decide: ask\n    reason: look first\n"
+    (project / "packhost.yaml").write_text(text.replace("policy:\n", rule))
+    found = await host.control.request("accept.changes", {})
+    await host.control.request("accept.apply", {"digest": found["digest"]})
+    names = {"word": {"type": "string"}, "account": {"type": "string"}}
+    tool = {
+        **SECRET_TOOL,
+        "parameters_schema": {"type": "object", "properties": names},
+        "hidden_parameter_names": ["account"],
+        "config": {"url": "https://api.example/{{word}}", "headers": {"X-Account": "{{account}}"}},
+    }
+    body = {**LOOP, "model_profile": "looks", "runtime_tools": [tool], "variables": {"account": "acct-4711"}}
+    async with served.client() as client:
+        value = checked("POST", "/runs", await client.post("/v1/runs", json=body, headers=WAIT))
+        run, reason = value["agentExecutionId"], value["pausedReason"]
+        assert reason["parameters"] == {"word": "harbour", "account": "[REDACTED]"}
+        paths = ("", "/result", "/events")
+        said = [
+            (await client.get(f"/v1/runs/{run}{path}", headers={"Accept": "application/json"})).text
+            for path in paths
+        ]
+        said.append((await client.get(f"/v1/approvals/{reason['approvalId']}")).text)
+    assert all("[REDACTED]" in one for one in said)
+    assert [one for one in said[1:] if "acct-4711" in one] == []
+
+
 LOOK = {
     "name": "look",
     "description": "Looks.",
