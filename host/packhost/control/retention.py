@@ -64,7 +64,7 @@ async def apply_retention(parts: Parts) -> Pruned:
         exported = await export_part(
             parts.store, found.events, _part(parts.workspace.root.state, found.events)
         )
-    done = await prune(parts.store, found, by="host", reason="retention", exported=exported)
+    done = await prune(parts.store, found, by="host", reason="retention", exported=exported, gently=True)
     if done.rows.get("sessions"):
         parts.gate.sessions.forget()
     return Pruned(done.event, gone + done.events, done.rows)

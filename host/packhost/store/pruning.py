@@ -19,8 +19,8 @@ from packhost.store.ops import events, pruning
 from packhost.store.ops.pruning import EventsPlan, RowsPlan
 from packhost.store.seals import ExportSeal, export_line
 
-EVENTS_A_STEP: Final = 500
-ROWS_A_STEP: Final = 100
+EVENTS_A_STEP: Final = 250
+ROWS_A_STEP: Final = 50
 """So much is removed at once: between two steps whoever waits for the writer has its turn."""
 
 Progress = Callable[[int, int], Awaitable[None]]
@@ -76,13 +76,33 @@ def _plan(store: Store, cutoffs: Cutoffs, opening: Level) -> Plan:
         )
 
 
+class _Steps:
+    """Writes step by step; `gently` it rests after each as long as that took."""
+
+    def __init__(self, store: Store, gently: bool) -> None:
+        self._store = store
+        self._gently = gently
+
+    async def write(self, op: Callable[..., int], *args: object) -> int:
+        """One step; how much it removed."""
+        began = anyio.current_time()
+        done = await self._store.write(op, *args)
+        if self._gently:
+            await anyio.sleep(anyio.current_time() - began)
+        return done
+
+
 async def finish(store: Store, progress: Progress | None = None) -> int:
     """Remove what an earlier pruning announced and did not come to; how many events went."""
+    return await _finished(_Steps(store, gently=False), store, progress)
+
+
+async def _finished(writing: _Steps, store: Store, progress: Progress | None) -> int:
     begun = store.read(pruning.unfinished)
     if begun is None:
         return 0
     total = begun.last - store.read(events.seam).id
-    return await _drop_events(store, begun.id, total, progress)
+    return await _drop_events(writing, begun.id, total, progress)
 
 
 async def prune(
@@ -93,37 +113,39 @@ async def prune(
     reason: str,
     exported: str | None = None,
     progress: Progress | None = None,
+    gently: bool = False,
 ) -> Pruned:
     """Remove what was planned; `exported` is the SHA-256 of a file that holds its events.
 
+    `gently` half of the time is left to others.
+
     Raises `Conflict` when the record was pruned since the plan was made.
     """
-    gone = await finish(store, progress)
+    writing = _Steps(store, gently)
+    gone = await _finished(writing, store, progress)
     event, removed = None, gone
     if wanted.events is not None and wanted.events.count:
         before = wanted.cutoffs.events or 0.0
         event = await store.write(pruning.announce, wanted.events, before, by, reason, exported)
-        removed += await _drop_events(store, event, wanted.events.count, progress)
+        removed += await _drop_events(writing, event, wanted.events.count, progress)
     rows: dict[str, int] = {}
     if wanted.rows is not None and any(wanted.rows.counts.values()):
-        rows = await _drop_rows(store, wanted.rows, by, reason, progress)
+        await store.write(pruning.announce_rows, wanted.rows, by, reason)
+        rows = await _drop_rows(writing, wanted.rows, progress)
     return Pruned(event, removed, rows)
 
 
-async def _drop_events(store: Store, announced: int, total: int, progress: Progress | None) -> int:
+async def _drop_events(writing: _Steps, announced: int, total: int, progress: Progress | None) -> int:
     gone = 0
-    while step := await store.write(pruning.drop_events, announced, EVENTS_A_STEP):
+    while step := await writing.write(pruning.drop_events, announced, EVENTS_A_STEP):
         gone += step
         if progress is not None:
             await progress(gone, total)
     return gone
 
 
-async def _drop_rows(
-    store: Store, wanted: RowsPlan, by: str, reason: str, progress: Progress | None
-) -> dict[str, int]:
+async def _drop_rows(writing: _Steps, wanted: RowsPlan, progress: Progress | None) -> dict[str, int]:
     """First what names other rows, then what is named."""
-    await store.write(pruning.announce_rows, wanted, by, reason)
     before, newest = wanted.before, wanted.newest
     steps = (
         ("runs", wanted.runs, lambda tx, ids: pruning.drop_runs(tx, ids, before)),
@@ -137,7 +159,7 @@ async def _drop_rows(
         gone[name] = 0
         for start in range(0, len(ids), ROWS_A_STEP):
             part = ids[start : start + ROWS_A_STEP]
-            gone[name] += await store.write(drop, part)
+            gone[name] += await writing.write(drop, part)
             done += len(part)
             if progress is not None:
                 await progress(done, total)
