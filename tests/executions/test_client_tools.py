@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 
+import packhost_packs.agent_runtime
+from packhost.control.base import Parts
+from packhost.control.evidence import evidence_of
 from packhost.executions.answers import checkpoint_of
+from packhost.hookspecs import build_plugins
 from packhost.store.ops import events, executions, sessions
 
 pytestmark = pytest.mark.anyio
@@ -33,6 +38,15 @@ def asks(*calls: tuple[str, str]) -> dict[str, Any]:
 
 
 DONE = {"text": "done"}
+
+
+@pytest.fixture
+def proof(lab: Any) -> Callable[[str], Any]:
+    """What the record proves of a run."""
+    (writers,) = build_plugins([packhost_packs.agent_runtime]).hook.packhost_trace_writers()
+    nothing: Any = SimpleNamespace()
+    parts = Parts(nothing, lab.store, lab.gate, lab.runs, lab.configuration, nothing, "ann", writers)
+    return lambda run_id: evidence_of(parts, lab.row(run_id))
 
 
 @pytest.fixture
@@ -266,6 +280,15 @@ async def test_a_resumption_that_dies_before_it_got_on_can_be_made_again(buildin
         with anyio.fail_after(5):
             outcome = await lab.call("resume_workflow", asked)
         assert outcome.value["outcome"] == "completed"
+
+
+async def test_evidence_says_which_calls_were_made_by_the_caller_and_which_still_wait(
+    client: Any, lab: Any, proof: Callable[[str], Any]
+) -> None:
+    await client.start(asks(("a", "one"), ("b", "one")), DONE)
+    await client.send(a="A")
+    shown = {line["tool_use_id"]: line["outcome"] for line in proof(client.run_id)["correlation"]}
+    assert shown == {"a": "made by its caller", "b": "waits for its caller"}
 
 
 async def test_secrets_in_an_output_are_kept_from_the_record(client: Any, lab: Any) -> None:

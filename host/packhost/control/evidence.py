@@ -151,6 +151,7 @@ def _correlation(
         if event["type"] == "response":
             asked.update({call["id"]: call["name"] for call in event["requested"]})
     results = _results(trace["messages"])
+    by_caller = _made_by_caller(trace["events"])
     lines = []
     for id, name in asked.items():
         call = made.get(f"{prefix}{id}")
@@ -161,10 +162,21 @@ def _correlation(
                 "result": results.get(id),
                 "intent": call.id if call is not None else None,
                 "approval": (call.approval_id or call.grant_id) if call is not None else None,
-                "outcome": _outcome(call),
+                "outcome": _outcome(call) if id not in by_caller else by_caller[id],
             }
         )
     return lines
+
+
+def _made_by_caller(events: Any) -> dict[str, str]:
+    """How the calls stand that a run's caller is to make, by their ids."""
+    found: dict[str, str] = {}
+    for event in events:
+        if event["type"] == "dispatch" and event.get("by") == "caller":
+            found[event["id"]] = "waits for its caller"
+        elif event["type"] == "result" and event["id"] in found:
+            found[event["id"]] = "made by its caller"
+    return found
 
 
 def _outcome(call: CallRow | None) -> str:

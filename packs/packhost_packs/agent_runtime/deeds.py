@@ -135,7 +135,8 @@ class _Deeds:
         if id not in self._awaited:  # told again until it is answered
             self._awaited.add(id)
             yield _deed("intent", id=id)
-            yield _deed("dispatch", id=id, name=event.data["tool_name"], input=event.data["parameters"])
+            called = event.data["tool_name"]
+            yield _deed("dispatch", id=id, name=called, input=event.data["parameters"], by="caller")
 
     def answered(self, event: RecordedEvent) -> Iterator[Deed]:
         yield _deed("result", id=self._inside(event), is_error=event.data["is_error"])
