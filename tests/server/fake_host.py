@@ -229,6 +229,7 @@ class FakeHost:
         self.principal = "tester"
         self.generation = 1
         self.state_keys = [b"k" * 32]
+        self.afar = None
         self.hold = 0.2
         self.approval_timeout = 60.0
         self.gate = FakeGate(self)

@@ -15,7 +15,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mcp import Client, MCPError
+from balancer import Balancer
+from mcp import Client, MCPError, types
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.real]
 DEMO = Path(__file__).with_name("two_replicas.py")
@@ -233,7 +234,7 @@ def test_hosts_that_accepted_different_files_are_told_apart(
     assert checks(world, "replicas") == ["2 hosts share the store"]
     assert checks(world, "warning") == []
     other.write(
-        "packhost.yaml", f"{CONFIG}store: {json.dumps(postgres_url)}\nlimits: {{max_result_bytes: 2000000}}\n"
+        "packhost.yaml", f"{CONFIG}store: {json.dumps(postgres_url)}\nlimits: {{max_result_bytes: 8000000}}\n"
     )
     other.accept()
     assert ["accepted different configurations" in one for one in checks(world, "warning")] == [True]
@@ -375,3 +376,97 @@ def test_on_stdio_a_host_lets_a_call_end_when_it_is_told_to_stop(
     assert "stopping" in answers[3]["content"][0]["text"]
     code, _ = host.end()
     assert code == 0
+
+
+class Dialog:
+    """A person who says yes to whatever is asked, and where each question was asked from."""
+
+    def __init__(self, *, action: str = "accept") -> None:
+        self.asked: list[str] = []
+        self._action = action
+
+    async def __call__(self, context: Any, params: Any) -> types.ElicitResult:
+        self.asked.append(params.message)
+        return types.ElicitResult(action=self._action, content={} if self._action == "accept" else None)
+
+
+@pytest.fixture
+def balancer() -> Iterator[Balancer]:
+    """Sends each request to the next host, whatever it belongs to."""
+    made = Balancer(affinity=False)
+    yield made
+    made.close()
+
+
+def between(balancer: Balancer, *hosts: Process) -> str:
+    balancer.backends = [int(host.url.rsplit(":", 1)[1]) for host in hosts]
+    return f"http://127.0.0.1:{balancer.port}/mcp"
+
+
+async def test_a_client_of_the_stateless_era_goes_to_two_hosts_in_turn_and_is_asked_once(
+    world: Any, serve: Callable[..., Process], postgres_url: str, balancer: Balancer
+) -> None:
+    settle(world, postgres_url)
+    url, dialog = between(balancer, serve(), serve()), Dialog()
+    async with Client(url, mode="auto", elicitation_callback=dialog) as client:
+        for name in ("one", "two", "three"):
+            result = await client.call_tool("workspace_write_file", {"path": f"src/{name}", "content": name})
+            assert not result.is_error, result.content
+    assert len(dialog.asked) == 3
+    assert len(set(balancer.sent)) == 2
+    assert {path.name for path in (world.root / "src").iterdir()} == {"one", "two", "three", "log"}
+
+
+async def test_an_answer_to_a_runs_question_may_come_to_the_other_host(
+    world: Any, serve: Callable[..., Process], postgres_url: str, balancer: Balancer
+) -> None:
+    settle(world, postgres_url)
+    url, dialog = between(balancer, serve(), serve()), Dialog()
+    async with Client(url, mode="auto", elicitation_callback=dialog) as client:
+        await client.list_tools()
+        balancer.sent.clear()
+        with anyio.fail_after(20):
+            result = await client.call_tool("agent-runtime_execute-turn", turn())
+    assert result.structured_content is not None, result.content
+    assert (result.structured_content["outcome"], result.structured_content["text"]) == ("completed", "done")
+    assert (len(dialog.asked), len(set(balancer.sent))) == (1, 2)
+    assert (world.root / "src" / "a.txt").read_text() == "hi"
+    (run,) = world.json("runs", "list")["runs"]
+    assert run["status"] == "completed"
+
+
+async def test_a_question_that_nobody_answers_at_the_other_host_stays_open(
+    world: Any, serve: Callable[..., Process], postgres_url: str, balancer: Balancer
+) -> None:
+    settle(world, postgres_url)
+    url, dialog = between(balancer, serve(), serve()), Dialog(action="cancel")
+    async with Client(url, mode="auto", elicitation_callback=dialog) as client:
+        await client.list_tools()
+        with anyio.fail_after(20):
+            result = await client.call_tool("agent-runtime_execute-turn", turn())
+    assert result.meta["packhost/refusal"]["code"] == "APPROVAL_REQUIRED"
+    (asked,) = world.json("approvals", "list", "--status", "pending")["approvals"]
+    assert asked["id"] == result.meta["packhost/refusal"]["approval_id"]
+
+
+async def test_a_session_of_the_older_era_is_made_anew_at_the_other_host_with_nothing_lost(
+    world: Any, serve: Callable[..., Process], postgres_url: str, balancer: Balancer
+) -> None:
+    settle(world, postgres_url)
+    first, second = serve(), serve()
+    url = between(balancer, first)
+    asked = turn(background=True, model_profile="slow", session_id="talk")
+    async with Client(url, mode="legacy") as client:
+        started = await client.call_tool("agent-runtime_execute-turn", asked)
+        run_id = started.structured_content["run_id"]
+        between(balancer, second)
+        with pytest.raises(MCPError, match=r"(?i)session"):
+            await client.call_tool("agent-runtime_pause_turn", {"run_id": run_id})
+    async with Client(url, mode="legacy") as client:
+        refused = await client.call_tool("agent-runtime_resume_workflow", {"run_id": run_id})
+        assert refused.meta["packhost/refusal"]["code"] == "CONTINUATION_IN_PROGRESS"
+        await until(lambda: world.json("runs", "show", run_id)["status"] == "completed")
+        more = turn(session_id="talk", model_profile="demo")
+        next_turn = await client.call_tool("agent-runtime_execute-turn", {**more, "loop": False})
+    assert next_turn.structured_content is not None, next_turn.content
+    assert next_turn.structured_content["session_id"] == "talk"
