@@ -340,3 +340,34 @@ async def test_a_run_cannot_take_back_what_a_rule_asks(lab: Any, person: Any) ->
     lab.script(calls("lab_look"), DONE)
     await lab.turn(loop=True, approval={"require": False}, asker=ann)
     assert len(ann.shown) == 1
+
+
+async def test_they_stand_beside_the_tools_of_a_saved_agent(lab: Any) -> None:
+    lab.script(calls("double", "lab_look", "lab_note", n=1), DONE)
+    lab.section["agents"] = {"helper": {"tools": ["lab:look"]}}
+    outcome = await lab.turn(loop=True, agent="helper", runtime_tools=[custom()])
+    assert sorted(call.tool for call in lab.calls(outcome.value["run_id"])) == ["inline:double", "lab:look"]
+
+
+async def test_hidden_parameters_of_an_inline_tool_are_filled_and_not_shown(lab: Any) -> None:
+    lab.script(calls("double", n=1), DONE)
+    tool = custom(code="[n, account]", hidden_parameter_names=["account"])
+    tool["parameters_schema"] = {"type": "object", "properties": {"n": {}, "account": {}}}
+    outcome = await lab.turn(loop=True, runtime_tools=[tool], variables={"account": "a-1"})
+    (call,) = lab.calls(outcome.value["run_id"])
+    assert call.result_json == '[1,"a-1"]'
+    assert "a-1" not in call.args_json
+
+
+async def test_an_inline_tool_may_be_marked_as_safe_to_repeat(lab: Any) -> None:
+    lab.script(calls("double", n=1), DONE)
+    tool = custom(config={"code": "1", "network_access": "on"}, idempotent=True)
+    outcome = await lab.turn(loop=True, runtime_tools=[tool])
+    (call,) = lab.calls(outcome.value["run_id"])
+    assert call.idempotent
+
+
+async def test_there_is_no_limit_on_their_number(lab: Any) -> None:
+    lab.script(DONE)
+    outcome = await lab.turn(loop=True, runtime_tools=many(400))
+    assert outcome.value["outcome"] == "completed"

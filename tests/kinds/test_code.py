@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -336,6 +339,35 @@ async def test_a_cancelled_call_ends_its_interpreter(kind: CodeKind) -> None:
     assert scope.cancelled_caught
     with anyio.fail_after(5):
         assert await run(kind, "1 + 1") == 2
+
+
+def interpreters() -> list[int]:
+    """The processes that this one has for code."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                if parent == str(os.getpid()) and b"monty" in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+async def test_an_interpreter_that_dies_fails_its_call_alone(kind: CodeKind) -> None:
+    before = anyio.current_time()
+
+    async def kill() -> None:
+        await anyio.sleep(0.2)
+        for process in interpreters():
+            os.kill(process, signal.SIGKILL)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(kill)
+        error = await refused(kind, "while True: pass", timeout=15_000)
+    assert error.code == "TOOL_FAILED"
+    assert anyio.current_time() - before < 10
+    assert await run(kind, "1 + 1") == 2
 
 
 async def test_the_loop_goes_on_while_code_runs(kind: CodeKind) -> None:
