@@ -240,7 +240,7 @@ async def test_a_lock_that_is_never_let_go_is_an_error_in_bounded_time(
 
 
 HOLDER = """
-import os, signal, sys
+import os, signal, sys, time
 from packhost.store.address import parse_address
 from packhost.store.postgres import PostgresStore
 
@@ -252,6 +252,7 @@ def stop(tx):
     if len(ran) == 1:
         print("held", flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(1)  # whichever thread takes the signal: this one goes no further
     return number
 
 import asyncio
@@ -270,17 +271,19 @@ async def test_a_host_that_is_stopped_with_the_lock_gives_way_and_comes_back_beh
     url = postgres_server.url()
     store = open_store(url)
     await store.write(note, "a")
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as holder:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, url], stdout=subprocess.PIPE, text=True)
+    try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         began = time.monotonic()
         assert await store.write(note, "b") == 2
         assert time.monotonic() - began < postgres_connection.LOCK_WITHIN
         holder.send_signal(signal.SIGCONT)
-        said = holder.stdout.read().split()
-    assert said == ["3", "4"]  # what it had begun was undone, and run again behind the other's
+        said, _ = holder.communicate(timeout=30)
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert said.split() == ["3", "4"]  # what it had begun was undone, and run again behind the other's
     assert store.read(notes)[1:] == ['{"text":"b"}', '{"text":"stopped"}', '{"text":"late"}']
     assert store.read(verify_chain).ok
 

@@ -20,7 +20,7 @@ from packhost.store.ops import events
 if not (AVAILABLE or REQUIRED):
     pytest.skip("PostgreSQL is not installed", allow_module_level=True)
 
-from packhost.store import postgres_listen
+from packhost.store import postgres_connection, postgres_listen
 from packhost.store.postgres import PostgresStore
 from packhost.store.postgres_session import LONGEST_PAYLOAD, payload
 
@@ -195,6 +195,35 @@ async def test_what_the_database_refuses_is_explained_without_the_password(postg
         assert postgres_server.password not in said
     with pytest.raises(ConfigInvalid):
         PostgresStore(parse_address(good.replace("?", "?no_such_option=1&"), "ws"))
+
+
+@pytest.mark.real
+async def test_a_database_that_cannot_hold_every_text_is_refused(postgres_server: Server) -> None:
+    if not postgres_server.sql("SELECT 1 FROM pg_database WHERE datname='latin'"):
+        options = "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+        postgres_server.sql(f"CREATE DATABASE latin OWNER packhost {options}")
+    with pytest.raises(StoreUnavailable) as caught:
+        PostgresStore(parse_address(postgres_server.url("latin"), "ws"))
+    assert "LATIN1" in caught.value.message
+    assert "UTF8" in caught.value.hint
+
+
+@pytest.mark.real
+async def test_a_server_that_is_too_old_is_refused(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_connection, "OLDEST", 99)
+    with pytest.raises(StoreUnavailable) as caught:
+        PostgresStore(parse_address(postgres_server.url(), "ws"))
+    assert "99 or newer" in caught.value.hint
+
+
+@ON_POSTGRES
+async def test_the_clock_is_right_before_anything_was_read(
+    store: Store, reopen: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_000.0)
+    assert abs(reopen().now() - store.read(lambda tx: tx.now())) < 5
 
 
 @pytest.mark.real

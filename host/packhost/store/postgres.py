@@ -21,11 +21,11 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from packhost.errors import StoreUnavailable
 from packhost.store.address import Address
 from packhost.store.base import Reading, Rows, StoreInfo, Tx
-from packhost.store.postgres_connection import Bounded, connect, explain, is_lost
+from packhost.store.postgres_connection import Bounded, connect, explain, fit, is_lost
 from packhost.store.postgres_link import Link
 from packhost.store.postgres_listen import Listener
 from packhost.store.postgres_migrations import bring_up
-from packhost.store.postgres_session import Clock, PostgresReading, PostgresTx, Statements
+from packhost.store.postgres_session import CLOCK, Clock, PostgresReading, PostgresTx, Statements, last_row
 from packhost.store.schema import MIGRATIONS, Migration
 from packhost.store.watches import TopicWatch, Watches
 from packhost.store.writer import MAX_POSTED, Told, Writer
@@ -60,8 +60,10 @@ class PostgresStore:
         with self._explained():
             self._writing = Link(address, "write")
             try:
-                self.backup = bring_up(self._writing.get(), address, migrations, copies)
-                self._label = f"PostgreSQL {_version(self._writing.get())}"
+                connection = self._writing.get()
+                self._label = f"PostgreSQL {fit(connection, address)}"
+                self.backup = bring_up(connection, address, migrations, copies)
+                self._clock.set(last_row(connection.cursor(), f"SELECT {CLOCK}")[0])
                 self._reader = Link(address, "read")
             except BaseException:
                 self._writing.close()
@@ -181,7 +183,7 @@ class PostgresStore:
         """Somebody waits: hear of other hosts from now on."""
         if self._listener is None and self._open:
             self._loop = asyncio.get_running_loop()
-            self._listener = Listener(self.address, self._heard, lambda: self._tx.backend)
+            self._listener = Listener(self.address, self._heard, lambda: self._tx.backend, self._clock)
 
     def _heard(self, topics: frozenset[str] | None) -> None:
         loop = self._loop
@@ -198,10 +200,6 @@ class PostgresStore:
             yield
         except (psycopg.Error, OSError) as error:
             raise explain(error, self.address) or error from error
-
-
-def _version(connection: Bounded) -> str:
-    return str(connection.info.parameter_status("server_version")).partition(" ")[0]
 
 
 class _Snapshot(PostgresReading):

@@ -13,9 +13,11 @@ from psycopg.types.numeric import Int8Dumper
 from packhost.errors import ConfigInvalid, Conflict, InvalidInput, PackhostError, StoreUnavailable
 from packhost.store.address import Address
 
+OLDEST = 13
+"""The first PostgreSQL that tells what became of a transaction by its full number."""
 CONNECT_WITHIN = 5
 """Seconds to reach the database, unless the address says otherwise."""
-LOCK_WITHIN = 5.0
+LOCK_WITHIN = 8.0
 """Seconds to wait for the writers' lock, or for a row."""
 IDLE_WITHIN = 4.0
 """Seconds that a transaction may rest before PostgreSQL ends it: a stopped host gives way within them."""
@@ -128,6 +130,22 @@ def connect(address: Address, role: Role) -> Bounded:
         connection.close()
         raise
     return connection
+
+
+def fit(connection: Bounded, address: Address) -> str:
+    """The server's version. Raises `StoreUnavailable` when packhost cannot keep a workspace there."""
+    version = str(connection.info.parameter_status("server_version")).partition(" ")[0]
+    if connection.info.server_version < OLDEST * 10_000:
+        raise StoreUnavailable(
+            f"`{address.shown}` is PostgreSQL {version}", hint=f"packhost needs version {OLDEST} or newer"
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise StoreUnavailable(
+            f"`{address.shown}` keeps its texts as {encoding}",
+            hint="make the database with `ENCODING 'UTF8' TEMPLATE template0`",
+        )
+    return version
 
 
 def explain(error: BaseException, address: Address) -> PackhostError | None:

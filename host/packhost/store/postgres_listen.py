@@ -15,9 +15,11 @@ import psycopg
 from packhost.errors import PackhostError
 from packhost.store.address import Address
 from packhost.store.postgres_connection import Bounded, connect
+from packhost.store.postgres_session import CLOCK, Clock, last_row
 
 log = logging.getLogger(__name__)
 
+_LOOK = f"SELECT COALESCE(MAX(id), 0), {CLOCK} FROM events"  # noqa: S608  # nothing of anybody's is in it
 LOOK_EVERY = 2.0
 """Seconds between two looks at the end of the record, should a notification be lost."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
@@ -31,11 +33,16 @@ class Listener:
     """
 
     def __init__(
-        self, address: Address, heard: Callable[[frozenset[str] | None], None], own: Callable[[], int]
+        self,
+        address: Address,
+        heard: Callable[[frozenset[str] | None], None],
+        own: Callable[[], int],
+        clock: Clock,
     ) -> None:
         self._address = address
         self._heard = heard
         self._own = own
+        self._clock = clock
         self._wake, self._end = os.pipe()
         self._last = -1
         self._thread = threading.Thread(target=self._run, name="packhost-store-listen", daemon=True)
@@ -99,8 +106,9 @@ class Listener:
 
     def _look(self, connection: Bounded) -> bool:
         """Whether the record has grown since the last look without a word."""
-        row = connection.execute(b"SELECT COALESCE(MAX(id), 0) FROM events").fetchone()
-        last, self._last = self._last, row[0] if row else 0
+        last = self._last
+        self._last, now = last_row(connection.cursor(), _LOOK)
+        self._clock.set(now)  # this machine's own stands still while it sleeps
         return self._last != last
 
     def _asked_to_end(self, seconds: float) -> bool:

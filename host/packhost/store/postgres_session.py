@@ -23,13 +23,13 @@ SETTLE_WITHIN = 10.0
 LONGEST_PAYLOAD = 7_900
 """PostgreSQL takes 8,000 bytes with a notification; of more topics only that there were any is told."""
 _LOOK_AGAIN = 0.05
-_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
+CLOCK = "extract(epoch FROM clock_timestamp())::float8"
 _BEGIN = (
-    "BEGIN; SELECT pg_advisory_xact_lock({lock}); SELECT extract(epoch FROM clock_timestamp())::float8,"
-    " pg_current_xact_id()::text, pg_backend_pid(), e.id, e.hash FROM (SELECT 1) AS one"
+    "BEGIN; SELECT pg_advisory_xact_lock({lock});"
+    " SELECT {clock}, pg_current_xact_id()::text, pg_backend_pid(), e.id, e.hash FROM (SELECT 1) AS one"
     " LEFT JOIN (SELECT id, hash FROM events ORDER BY id DESC LIMIT 1) AS e ON true"
 )
-_BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_CLOCK}"
+_BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {CLOCK}"
 _END_STALE = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid=%s AND backend_xid=%s::xid8::xid"
 )
@@ -141,7 +141,7 @@ class PostgresTx(_View):
         super().__init__(address.workspace, clock, Statements())
         self._address = address
         self._link = link
-        self._begin = _BEGIN.format(lock=address.lock)
+        self._begin = _BEGIN.format(lock=address.lock, clock=CLOCK)
         self._chain = Chain(address.workspace, self.execute, self.now)
         self._started = -1
         self._xid = ""
