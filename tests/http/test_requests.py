@@ -108,7 +108,7 @@ async def test_pages_of_runs_hold_each_run_once_and_only_ones_own(records) -> No
             cursor = page["next"]
             if cursor is None:
                 break
-        assert found == mine[::-1]
+        assert found == sorted(mine, reverse=True)
         async with served.client("auditor", "eve") as auditor:
             every = (await auditor.get("/v1/runs")).json()["runs"]
             assert {one["id"] for one in every} == {*mine, theirs}

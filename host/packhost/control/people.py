@@ -20,7 +20,8 @@ _STATUSES = ("pending", "approved", "denied", "expired", "cancelled")
 
 async def approvals_list(parts: Parts, params: Mapping[str, Any]) -> Any:
     """Approvals, newest first, older than `before`; of one `status` or `principal`, or all."""
-    await parts.store.write(approvals.expire_due)
+    if parts.store.read(approvals.due, parts.store.now()):
+        await parts.store.write(approvals.expire_due)
     status = params.get("status")
     if status is not None and status not in _STATUSES:
         raise InvalidInput(
