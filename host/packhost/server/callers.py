@@ -20,8 +20,8 @@ from mcp.types import Implementation
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from packhost.gate.types import Caller
-from packhost.rules.identities import IN_SCOPE, Identity
 from packhost.names import RELAYED
+from packhost.rules.identities import IN_SCOPE, Identity
 
 MAX_SESSIONS: Final = 10_000
 """HTTP sessions that are remembered; the one unused for longest is forgotten first."""
@@ -96,11 +96,17 @@ def _clean(name: str) -> str:
     return "".join(c for c in name if c.isprintable())[:64] or "unknown"
 
 
-def principal_of(ctx: ServerRequestContext[Any, Any], own: str) -> str:
-    """Whom a request is for: the principal of the token that it came with, else `own`."""
+def identity_of(ctx: ServerRequestContext[Any, Any]) -> Identity | None:
+    """Whose token a request came with; `None` for one without."""
     scope = getattr(ctx.request, "scope", None)
     identity = scope.get(IN_SCOPE) if isinstance(scope, Mapping) else None
-    return identity.principal if isinstance(identity, Identity) else own
+    return identity if isinstance(identity, Identity) else None
+
+
+def principal_of(ctx: ServerRequestContext[Any, Any], own: str) -> str:
+    """Whom a request is for: the principal of the token that it came with, else `own`."""
+    identity = identity_of(ctx)
+    return identity.principal if identity is not None else own
 
 
 def identify(ctx: ServerRequestContext[Any, Any], own: str) -> Caller:
