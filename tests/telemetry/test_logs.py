@@ -98,6 +98,22 @@ def test_below_the_level_nothing_is_written() -> None:
     assert [line["message"] for line in lines(stream)] == ["listen"]
 
 
+def test_the_end_of_a_call_names_the_session_that_it_began_in() -> None:
+    with logged_lines("json", "info"):
+        stream = io.StringIO()
+        next(one for one in logging.getLogger().handlers if isinstance(one, LineHandler)).setStream(stream)
+        sink = EventSink()
+        sink(event("call.started", {"session_id": "s-9", "tool": "pack:tool"}))
+        sink(event("call.ok", {"tool": "pack:tool"}))
+    assert [(line["event"], line["session_id"]) for line in lines(stream)] == [("call.ok", "s-9")]
+
+
+def test_the_name_of_a_tool_that_there_is_not_is_somebodys_word(heard: io.StringIO) -> None:
+    EventSink()(event("call.refused", {"tool": f"tell {CANARY}", "code": "TOOL_NOT_FOUND"}))
+    (line,) = lines(heard)
+    assert (line["code"], "tool" in line) == ("TOOL_NOT_FOUND", False)
+
+
 def test_a_redacted_event_is_a_line_all_the_same(heard: io.StringIO) -> None:
     record = event("call.started", {})
     EventSink()(Record(**{**{name: getattr(record, name) for name in Record.__slots__}, "data": None}))

@@ -57,6 +57,17 @@ class Keeper:
         finish(self.state)
         sweep(self.state)
 
+    def _ended(self) -> bool:
+        """End a restoration that was decided; whether there is no host, which would have done so.
+
+        The lock is let go again at once: a host may come while the store is looked at or copied.
+        """
+        if not self._lock.acquire():
+            return False
+        finish(self.state)
+        self._lock.release()
+        return True
+
     def _address(self) -> Address:
         return address_of(self._workspace.store, self.root.hash, self._workspace.secrets)
 
@@ -67,10 +78,9 @@ class Keeper:
         """What the store is and holds. Raises `StoreUnavailable` when there is none yet."""
         if not self.sqlite:
             return anyio.run(self._shared_info)
-        if not self._lock.acquire():
+        if not self._ended():
             found: dict[str, Any] = anyio.run(RemoteControl(self.root.socket).request, "store.info", {})
             return found
-        finish(self.state)
         with looking(self.state) as view:
             place = self.state / STORE_NAME
             return {"kind": "sqlite", "holder": None, **sqlite_files(place), **describe(view)}
@@ -115,8 +125,7 @@ class Keeper:
         copy: Callable[[Path], None]
         look: Callable[[Path], tuple[int, Head, str]]
         if self.sqlite:
-            if self._lock.acquire():
-                finish(state)
+            self._ended()
             copy, look = (lambda path: copy_sqlite(state, path, progress)), look_at_sqlite
         else:
             from packhost.store.postgres_dump import dump  # heavy, and an extra

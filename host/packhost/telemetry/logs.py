@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from packhost.gate.context import GateContext
 from packhost.gate.evaluate import Evaluation, Stopped
@@ -29,7 +30,10 @@ Form = Literal["text", "json"]
 LEVELS: Final = ("debug", "info", "warning", "error")
 EVENTS: Final = "packhost.events"
 _IDS: Final = ("run_id", "call_id", "session_id", "tool")
-_QUIET: Final = frozenset({"run.state", "session.messages", "run.waiting"})
+_NAME: Final = re.compile(r"[a-z][a-z0-9-]*:[a-z][a-z0-9_-]*\Z")
+_KEPT: Final = 4_096
+_OPENING: Final = frozenset({"call.started", "run.queued"})
+_QUIET: Final = frozenset({"call.started", "run.state", "session.messages", "run.waiting"})
 _LOUD: Final = frozenset(
     {"call.unknown", "run.failed", "run.interrupted", "replica.lost", "audit.pruned", "audit.redacted"}
 )
@@ -126,24 +130,37 @@ class EventSink:
 
     def __init__(self) -> None:
         self._log = logging.getLogger(EVENTS)
+        self._sessions: dict[str, str] = {}
 
     def __call__(self, record: Record) -> None:
         """Take one event."""
-        level = logging.DEBUG if record.type in _QUIET or record.type == "call.started" else logging.INFO
+        level = logging.DEBUG if record.type in _QUIET else logging.INFO
         level = logging.WARNING if record.type in _LOUD else level
-        if not self._log.isEnabledFor(level):
+        wanted = self._log.isEnabledFor(level)
+        if not wanted and record.type not in _OPENING:
             return
         data = json.loads(record.data) if record.data is not None else {}
+        run = record.execution_id or ""
+        session = self._session(record.type, run, data)
+        if not wanted:
+            return
         facts = {name: data[name] for name in _SAFE if isinstance(data.get(name), str | int)}
-        about = {
-            "run_id": record.execution_id or "",
-            "call_id": record.call_id or "",
-            "session_id": str(
-                data.get("session_id") or (data.get("id") if record.type[:8] == "session." else "")
-            ),
-        }
+        if not _NAME.match(str(facts.get("tool", ""))):
+            facts.pop("tool", None)  # of a tool that there is not somebody wrote the name
+        about = {"run_id": run, "call_id": record.call_id or "", "session_id": session}
         more = {"event": record.type, "about": about, "facts": {"number": record.id, **facts}}
         self._log.log(level, record.type, extra=more)
+
+    def _session(self, type: str, run: str, data: Mapping[str, Any]) -> str:
+        """The session that an event is about: its own word, or that of what opened the run."""
+        if type.startswith("session."):
+            return str(data.get("id", ""))
+        said = data.get("session_id")
+        if isinstance(said, str) and run:
+            self._sessions[run] = said
+            if len(self._sessions) > _KEPT:
+                del self._sessions[next(iter(self._sessions))]
+        return said if isinstance(said, str) else self._sessions.get(run, "")
 
 
 @dataclass(slots=True)
