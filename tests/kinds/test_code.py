@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +27,7 @@ from packhost.kinds.code_source import ready
 from packhost.manifest.model import ToolSpec
 from packhost.names import ToolId
 from packhost.rules.scopes import Layer, parse_scope
+from packhost.sandbox import landlock
 
 pytestmark = pytest.mark.anyio
 
@@ -353,7 +356,27 @@ def interpreters() -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+async def test_the_kernel_confines_the_interpreter(kind: CodeKind) -> None:
+    if landlock.detect() < 1:
+        pytest.skip("this kernel has no Landlock")
+    await run(kind, "1")
+    (process, *_) = interpreters()
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16)) == ("1", "2", 0)
+    assert Path(f"/proc/{process}/environ").read_bytes() == b""
+
+
+def test_what_becomes_the_interpreter_reads_no_file_of_anybody(tmp_path: Path) -> None:
+    if landlock.detect() < 1:
+        pytest.skip("this kernel has no Landlock")
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    become = "import sys; from packhost.kinds.code_launch import become; become('/bin/cat', sys.argv[1:])"
+    ran = subprocess.run([sys.executable, "-c", become, str(secret)], capture_output=True, text=True)
+    assert (ran.returncode != 0, ran.stdout) == (True, "")
+    assert "ermission denied" in ran.stderr
+
+
 async def test_an_interpreter_that_dies_fails_its_call_alone(kind: CodeKind) -> None:
     before = anyio.current_time()
 

@@ -20,6 +20,7 @@ from packhost.kinds.assets import media_type_of
 from packhost.kinds.base import Tool
 from packhost.kinds.code_config import CodeConfig, config_of, config_problems
 from packhost.kinds.code_egress import CodeEgress
+from packhost.kinds.code_launch import Launcher
 from packhost.kinds.code_source import BYTES, RETURNED, SENT, Checker, prelude, ready
 from packhost.kinds.context import CallContext
 from packhost.manifest.model import ToolSpec
@@ -53,7 +54,8 @@ class CodeKind:
     name = "code"
 
     def __init__(self) -> None:
-        self._checker = Checker()
+        self._launcher = Launcher()
+        self._checker = Checker(self._launcher.path)
         self._pool: pydantic_monty.AsyncMonty | None = None
         self._opening = anyio.Lock()
         self._ready: dict[tuple[str, str], tuple[CodeConfig, str]] = {}
@@ -96,6 +98,8 @@ class CodeKind:
     def let_go(self) -> None:
         """End the interpreter that checks; the next check starts another."""
         self._checker.close()
+        if self._pool is None:
+            self._launcher.close()
 
     async def close(self) -> None:
         """End the interpreters."""
@@ -105,6 +109,7 @@ class CodeKind:
             await pool.__aexit__(None, None, None)
             # Its threads come back from waking this loop: one that does so while Python ends takes all down.
             await anyio.sleep(_PARTING)
+        self._launcher.close()
 
     def _made_ready(self, tool: Tool) -> tuple[CodeConfig, str]:
         key = (tool.id.canonical, tool.version)
@@ -118,7 +123,7 @@ class CodeKind:
         if self._pool is None:
             async with self._opening:
                 if self._pool is None:
-                    self._pool = await _open()
+                    self._pool = await _open(self._launcher)
         return self._pool
 
     def _failure(self, tool: Tool, config: CodeConfig, egress: CodeEgress, error: Exception) -> PackhostError:
@@ -151,19 +156,21 @@ class CodeKind:
         )
 
 
-async def _open() -> pydantic_monty.AsyncMonty:
+async def _open(launcher: Launcher) -> pydantic_monty.AsyncMonty:
     import pydantic_monty  # 30 ms, and only code tools need it
 
-    pool = pydantic_monty.AsyncMonty(
-        max_processes=SIDE_BY_SIDE,
-        max_checkouts_per_worker=_CALLS_A_PROCESS,
-        feed_duration_limit_grace=_GRACE,
-    )
     try:
+        pool = pydantic_monty.AsyncMonty(
+            binary_path=launcher.path(),
+            max_processes=SIDE_BY_SIDE,
+            max_checkouts_per_worker=_CALLS_A_PROCESS,
+            feed_duration_limit_grace=_GRACE,
+        )
         await pool.__aenter__()
     except OSError as error:
         raise ToolFailed(
-            "the interpreter for code tools cannot be started", hint="install `pydantic-monty` again"
+            "the interpreter for code tools cannot be started",
+            hint="install `pydantic-monty` again, and let programs run in the folder for temporary files",
         ) from error
     return pool
 

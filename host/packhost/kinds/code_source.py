@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from packhost.kinds.base import Located
@@ -102,7 +102,9 @@ def _returning(body: Sequence[ast.stmt]) -> Iterator[ast.Return]:
 class Checker:
     """Reads code without running it, in an interpreter of its own that is kept for the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Callable[[], str]) -> None:
+        """`program` gives the path of the interpreter to start."""
+        self._program = program
         self._pool: pydantic_monty.Monty | None = None
         self._session: pydantic_monty.MontySession | None = None
         self._known: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -135,6 +137,9 @@ class Checker:
             return
         try:
             yield from self._read(code, given)
+        except OSError as error:
+            self.close()
+            yield _at(1, 1, f"the interpreter cannot be started: {(error.strerror or str(error)).lower()}")
         except pydantic_monty.MontyCrashedError:
             self.close()
             yield _at(1, 1, "the interpreter gave up on it")
@@ -182,7 +187,9 @@ class Checker:
         import pydantic_monty  # as above
 
         if self._session is None:
-            self._pool = pydantic_monty.Monty(max_processes=1, request_timeout=_PATIENCE)
+            self._pool = pydantic_monty.Monty(
+                binary_path=self._program(), max_processes=1, request_timeout=_PATIENCE
+            )
             self._pool.__enter__()
             session = self._pool.checkout(
                 type_check=True, type_check_format="json", limits={"max_memory": _MEMORY}
