@@ -370,3 +370,44 @@ async def test_a_jump_of_the_local_clock_changes_nothing(
         slow.go_on.set()
         row = await second.until(run_id, "completed")
         assert row.epoch == 1
+
+
+async def test_of_hosts_that_answer_one_pause_at_once_one_goes_on_with_its_answer(host: Host) -> None:
+    rounds = 10
+    asked = [
+        {"tool_calls": [{"id": f"c{number}", "name": "look_around", "arguments": {}}]}
+        for number in range(rounds)
+    ]
+    tool = {"name": "look_around", "description": "Looks.", "origin": "sdk"}
+    tool["parameters_schema"] = {"type": "object"}  # type: ignore[assignment]
+    async with host("host_a", LONG) as a, host("host_b", LONG) as b, host("host_c", LONG) as c:
+        labs = (a, b, c)
+        for lab in labs:
+            lab.script(*asked, DONE)
+        first = await a.turn(loop=True, client_tools=[tool])
+        run_id, standing, winners = first.value["run_id"], first.value, []
+        for number in range(rounds):
+            came: dict[str, Any] = {}
+
+            async def answer(lab: Any, id: str, checkpoint: str, came: dict[str, Any]) -> None:
+                sent = {"run_id": run_id, "checkpoint": checkpoint}
+                outputs = {id: {"result": lab.owner}}
+                came[lab.owner] = await lab.call("resume_workflow", {**sent, "tool_outputs": outputs})
+
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as callers:
+                    for lab in labs:
+                        callers.start_soon(answer, lab, f"c{number}", standing["checkpoint"], came)
+                    standing = {}
+            won = [owner for owner, outcome in came.items() if hasattr(outcome, "value")]
+            assert len(won) == 1
+            lost = {outcome.code for outcome in came.values() if not hasattr(outcome, "value")}
+            assert lost <= {"CONTINUATION_IN_PROGRESS", "RESUME_STATE_CHANGED", "NOT_FOUND"}
+            winners += won
+            standing = came[won[0]].value
+        assert standing["outcome"] == "completed"
+        history = a.store.read(sessions.history, a.row(run_id).session_id)
+        results = [
+            part["content"] for one in history for part in one.message["content"] if "tool_use_id" in part
+        ]
+        assert results == winners
