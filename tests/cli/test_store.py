@@ -130,7 +130,7 @@ def test_what_was_open_or_taken_back_does_not_hold_again(
     file = tmp_path / "b"
     packhost("store", "backup", str(file))
     done = packhost("store", "restore", str(file), "--yes", "--json").json
-    assert done["withdrawn"] == {"approvals": 1, "grants": 0, "tokens": 0}
+    assert done["withdrawn"] == {"approvals": 1, "questions": 0, "grants": 0, "tokens": 0}
     shown = packhost("approvals", "show", approval, "--json").json
     assert shown["status"] == "cancelled"
 

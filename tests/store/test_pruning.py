@@ -311,10 +311,18 @@ async def test_rows_of_ended_runs_go_with_what_only_they_need(
     await used_up(store, new_approval, new_call)
     found = await planned(store, None, LATER)
     assert found.rows is not None
-    expected = {"runs": 2, "calls": 2, "approvals": 1, "grants": 1, "sessions": 1, "messages": 1}
+    expected = {
+        "runs": 2,
+        "calls": 2,
+        "approvals": 1,
+        "grants": 1,
+        "sessions": 1,
+        "messages": 1,
+        "questions": 0,
+    }
     assert found.rows.counts == expected
     done = await prune(store, found, by="ann", reason="old")
-    assert done.rows == {"runs": 2, "approvals": 1, "grants": 1, "sessions": 1}
+    assert done.rows == {"runs": 2, "approvals": 1, "grants": 1, "questions": 0, "sessions": 1}
     assert set(store.read(rows).values()) == {0}
     last = store.read(events.by_id, store.read(events.head).id)
     assert last is not None
@@ -365,6 +373,27 @@ async def test_an_approval_that_can_still_be_used_stays(store: Store, new_approv
     found = await planned(store, None, LATER)
     assert found.rows is not None
     assert found.rows.approvals == ()
+
+
+async def test_questions_whose_time_is_over_go_however_they_ended(store: Store) -> None:
+    await store.write(questions)
+    found = await planned(store, None, LATER)
+    assert found.rows is not None
+    assert found.rows.questions == ("q_old",)
+    done = await prune(store, found, by="ann", reason="old")
+    assert done.rows["questions"] == 1
+    assert store.read(lambda tx: tx.execute("SELECT id FROM questions").fetchall()) == [("q_open",)]
+
+
+def questions(tx: Any) -> None:
+    """One that nobody answered in time, and one that is open for years."""
+    for id, until in (("q_old", 1.0), ("q_open", 4e9)):
+        tx.execute(
+            "INSERT INTO questions(id, workspace, session_id, principal, client, tool, tool_version, binding,"
+            " prompt, message, schema_json, told_json, status, created_at, expires_at)"
+            " VALUES(?,'ws','s','me','code','pack:tool','1','b','p','m','{}','{}','pending',0,?)",
+            (id, until),
+        )
 
 
 async def test_foreign_keys_hold_after_a_pruning(store: Store, new_call: Make, new_approval: Make) -> None:

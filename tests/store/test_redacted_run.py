@@ -39,6 +39,7 @@ async def held_everywhere(store: Store, new_run: Make, new_call: Make, *, end: b
     wrapped = canonical({"role": "assistant", "arguments": json.dumps({"content": SECRET})})
     await store.write(sessions.append_messages, "s", run.id, ['{"role":"user"}', wrapped])
     await store.write(sessions.append_messages, f"{run.id}.left", run.id, [canonical({"t": SECRET})])
+    await store.write(lambda tx: question(tx, run.id))
     said = {"turn": 1, "message": f"it said {SECRET}"}
     await store.write(lambda tx: tx.emit("turn.failed", said, execution_id=run.id))
     await store.write(executions.save_state, run.id, "host-1", 1, canonical({"text": SECRET, "turns": 2}))
@@ -48,8 +49,17 @@ async def held_everywhere(store: Store, new_run: Make, new_call: Make, *, end: b
     return run.id
 
 
+def question(tx: Any, run: str) -> None:
+    tx.execute(
+        "INSERT INTO questions(id, workspace, run_id, session_id, principal, client, tool, tool_version,"
+        " binding, prompt, message, schema_json, told_json, status, content_json, created_at, expires_at)"
+        " VALUES('q','ws',?,'s','me','code','pack:tool','1','b',?,?,'{}','{}','accepted',?,0,1)",
+        (run, SECRET, SECRET, canonical({"answer": SECRET})),
+    )
+
+
 def everything(store: Store) -> str:
-    tables = ("executions", "calls", "approvals", "events", "session_messages")
+    tables = ("executions", "calls", "approvals", "events", "session_messages", "questions")
     return repr([store.read(lambda tx, t=t: tx.execute(f"SELECT * FROM {t}").fetchall()) for t in tables])
 
 

@@ -338,5 +338,5 @@ def redact(
 
 def _said(traces: dict[str, Any]) -> str:
     parts = [f"`{part}`" for part in traces["parts"]]
-    counts = [f"{traces[name]} {name}" for name in ("messages", "calls", "events", "approvals")]
+    counts = [f"{traces[name]} {name}" for name in ("messages", "calls", "events", "approvals", "questions")]
     return f"{', '.join([*parts, *counts])} of {', '.join(traces['runs'])}"

@@ -113,4 +113,5 @@ def _counts(traces: Any) -> dict[str, Any]:
         "events": len(traces.events),
         "calls": len(traces.calls),
         "approvals": len(traces.approvals),
+        "questions": len(traces.questions),
     }

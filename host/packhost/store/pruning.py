@@ -151,6 +151,7 @@ async def _drop_rows(writing: _Steps, wanted: RowsPlan, progress: Progress | Non
         ("runs", wanted.runs, lambda tx, ids: pruning.drop_runs(tx, ids, before)),
         ("approvals", wanted.approvals, lambda tx, ids: pruning.drop_approvals(tx, ids, before)),
         ("grants", wanted.grants, lambda tx, ids: pruning.drop_grants(tx, ids, before)),
+        ("questions", wanted.questions, lambda tx, ids: pruning.drop_questions(tx, ids, before)),
         ("sessions", wanted.sessions, lambda tx, ids: pruning.drop_sessions(tx, ids, before, newest)),
     )
     total, done = sum(len(ids) for _, ids, _ in steps), 0

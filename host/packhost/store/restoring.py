@@ -158,7 +158,9 @@ def settle(
     interrupted = executions.interrupt_orphans(tx, "restore")
     open_ones = "status IN ('pending','approved') AND consumed_by IS NULL"
     closed = tx.execute(f"UPDATE approvals SET status='cancelled' WHERE {open_ones} RETURNING id").fetchall()  # noqa: S608
-    counts = {"approvals": len(closed), "grants": 0, "tokens": 0}
+    unused = "status IN ('pending','accepted') AND consumed_by IS NULL"
+    asked = tx.execute(f"UPDATE questions SET status='cancelled' WHERE {unused} RETURNING id").fetchall()  # noqa: S608
+    counts = {"approvals": len(closed), "questions": len(asked), "grants": 0, "tokens": 0}
     for table in ("grants", "tokens"):
         for id, at in getattr(present, table, ()):
             sql = f"UPDATE {table} SET revoked_at=? WHERE id=? AND revoked_at IS NULL RETURNING id"  # noqa: S608

@@ -32,6 +32,7 @@ _LIVE: Final = (
 )
 _SETTLED: Final = "(status IN ('denied','expired','cancelled') OR consumed_by IS NOT NULL OR expires_at<?)"
 _DECIDED: Final = f"created_at<? AND COALESCE(decided_at, created_at)<? AND status<>'pending' AND {_SETTLED}"
+_OVER: Final = "created_at<? AND expires_at<?"
 _SKEW: Final = 60.0
 _SPENT: Final = "(revoked_at<? OR expires_at<? OR (uses>=max_uses AND created_at<?))"
 
@@ -80,6 +81,7 @@ class RowsPlan:
     approvals: tuple[str, ...] = ()
     grants: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
     calls: int = 0
     messages: int = 0
     newest: str = field(default="", repr=False)
@@ -92,6 +94,7 @@ class RowsPlan:
             "calls": self.calls,
             "approvals": len(self.approvals),
             "grants": len(self.grants),
+            "questions": len(self.questions),
             "sessions": len(self.sessions),
             "messages": self.messages,
         }
@@ -131,6 +134,8 @@ def plan_rows(tx: Reading, before: float, opening: Level) -> RowsPlan:
     used = _named(tx, "grant_id", gone)
     rows = tx.execute(f"SELECT id FROM grants WHERE {_SPENT} ORDER BY id", (before, before, before))
     grants = tuple(row[0] for row in rows if row[0] not in used)
+    over = tx.execute(f"SELECT id FROM questions WHERE {_OVER} ORDER BY id", (before, now))
+    questions = tuple(row[0] for row in over)
     sessions = _idle_sessions(tx, before, gone, opening)
     made = tx.execute("SELECT execution_id, COUNT(*) FROM calls GROUP BY execution_id")
     calls = sum(row[1] for row in made if row[0] in gone)
@@ -140,7 +145,8 @@ def plan_rows(tx: Reading, before: float, opening: Level) -> RowsPlan:
         "SELECT id FROM executions WHERE created_at<? ORDER BY id DESC LIMIT 1", (now - _SKEW,)
     )
     newest = settled.fetchone()
-    return RowsPlan(before, runs, approvals, grants, sessions, calls, messages, newest[0] if newest else "")
+    last = newest[0] if newest else ""
+    return RowsPlan(before, runs, approvals, grants, sessions, questions, calls, messages, last)
 
 
 def _named(tx: Reading, column: str, gone: set[str]) -> set[str]:
@@ -295,6 +301,12 @@ def drop_grants(tx: Tx, ids: Iterable[str], before: float) -> int:
         " AND NOT EXISTS (SELECT 1 FROM calls WHERE grant_id=grants.id) RETURNING id"
     )
     return sum(tx.execute(sql, (id, before, before, before)).fetchone() is not None for id in ids)
+
+
+def drop_questions(tx: Tx, ids: Iterable[str], before: float) -> int:
+    """Remove questions whose time is over, however they ended; how many went."""
+    sql, now = f"DELETE FROM questions WHERE id=? AND {_OVER} RETURNING id", tx.now()
+    return sum(tx.execute(sql, (id, before, now)).fetchone() is not None for id in ids)
 
 
 def drop_sessions(tx: Tx, ids: Iterable[str], before: float, newest: str) -> int:

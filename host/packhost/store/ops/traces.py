@@ -46,6 +46,8 @@ class Traces:
     approvals: tuple[str, ...]
     parts: tuple[tuple[str, str, str], ...]
     messages: tuple[tuple[str, int, str], ...]
+    questions: tuple[str, ...] = ()
+    """What people were asked for the runs' tools, and answered."""
 
     @property
     def on_record(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class Traces:
             "runs": list(self.runs),
             "parts": [f"{run}:{column.removesuffix('_json')}" for run, column, _ in self.parts],
             "messages": [f"{session}:{seq}" for session, seq, _ in self.messages],
+            "questions": list(self.questions),
         }
 
 
@@ -93,6 +96,7 @@ def traces_of(tx: Reading, found: Payloads, texts: Sequence[str] = ()) -> Traces
         tuple(_approvals_holding(tx, runs, forms)),
         tuple(parts),
         tuple(_messages_holding(tx, {(row[0], row[1]) for row in rows}, forms)),
+        tuple(_questions_holding(tx, runs, forms)),
     )
 
 
@@ -182,6 +186,18 @@ def _approvals_holding(tx: Reading, runs: Sequence[str], forms: Sequence[str]) -
                 yield id
 
 
+def _questions_holding(tx: Reading, runs: Sequence[str], forms: Sequence[str]) -> Iterator[str]:
+    for run in runs:
+        rows = tx.execute(
+            "SELECT id, prompt, message, told_json, content_json FROM questions WHERE run_id=?"
+            " AND status<>'pending'",
+            (run,),
+        )
+        for id, *texts in rows.fetchall():
+            if any(cleaned(text, forms) is not None for text in texts):
+                yield id
+
+
 def _messages_holding(
     tx: Reading, of: set[tuple[str, str]], forms: Sequence[str]
 ) -> Iterator[tuple[str, int, str]]:
@@ -200,7 +216,12 @@ def _messages_holding(
 
 
 def rewrite(tx: Tx, traces: Traces) -> None:
-    """Write the runs' parts and the messages without the texts."""
+    """Write what is kept of the runs without the texts."""
+    for id in traces.questions:
+        tx.execute(
+            "UPDATE questions SET prompt=?, message=?, told_json='{}', content_json=NULL WHERE id=?",
+            (_MARK, _MARK, id),
+        )
     for run, column, text in traces.parts:
         tx.execute(f"UPDATE executions SET {column}=? WHERE id=?", (text, run))  # noqa: S608 - one of _PARTS
     for session, seq, text in traces.messages:
