@@ -13,8 +13,8 @@ from packhost.http.limits import Allowance
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 30
-PAGES = 20
-"""So many pages have 40 events of 200,000 characters."""
+PAGES = 34
+"""So many pages have 100 events of 200,000 characters."""
 
 
 async def read_all(client: Any, path: str, read_frames: Any, **headers: str) -> list[Any]:
@@ -259,7 +259,7 @@ async def test_a_reader_that_does_not_read_holds_one_page_and_stops_nobody(
     records, read_frames, monkeypatch
 ) -> None:
     run = await records.run()
-    for _ in range(40):
+    for _ in range(100):
         await records.emit(run, text="x" * 200_000)
     async with records.serve() as served, served.client() as slow, served.client() as quick:
         pages: list[int] = []
@@ -269,7 +269,7 @@ async def test_a_reader_that_does_not_read_holds_one_page_and_stops_nobody(
             with anyio.fail_after(PATIENCE):
                 await records.end(run)
                 found = await read_all(quick, f"/v1/runs/{run}/events", read_frames)
-            assert len(found) == 44
+            assert len(found) == 104
             assert response.status_code == 200
             assert len(pages) < 2 * PAGES, "the slow one was read for as the quick one was"
 

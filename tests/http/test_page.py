@@ -100,7 +100,7 @@ def test_the_numbers_of_the_page_are_those_of_the_host() -> None:
     usual = Allowance()
     plain = TEXT.replace("\n", " ").replace("  ", " ")
     assert f"({SHORTEST_LEASE:.0f} to {LONGEST_LEASE:.0f}; {LEASE:.0f} unless" in plain
-    assert f"at most {PAGE} events" in plain
+    assert f"at most {PAGE:,} events" in plain
     assert f"{LONGEST_WAIT:.0f} seconds at the most" in plain
     assert f"{usual.rate:.0f} requests a second ({usual.burst:.0f} at once" in plain
     assert f"{usual.at_once} of them under way and {usual.streams:,} streams" in plain

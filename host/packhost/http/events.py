@@ -38,7 +38,9 @@ ALIVE_EVERY: Final = 15.0
 """Seconds of silence after which a comment says that the stream is alive."""
 RETRY: Final = 1_000
 """Milliseconds after which a client whose stream broke comes back."""
-PAGE: Final = 512
+PAGE: Final = 1_024
+SIZE: Final = 524_288
+"""Characters of data after which a page ends."""
 ENDED: Final = frozenset({"completed", "failed", "aborted"})
 MEDIA_TYPE: Final = "text/event-stream"
 
@@ -95,10 +97,10 @@ async def run_events(call: Call) -> Reply | EventStream:
     given = call.request.headers.get("last-event-id") or call.query.after
     after = cursors.read(given)
     if wants_stream(call.request.headers.get("accept", "")):
-        _kept(call.parts.store.read(events.cursor_state, after, run_id), after)
+        _kept(call.parts.store.read(events.standing, run_id)[1], after)
         return EventStream(call, run_id, after, call.query.lease)
-    rows, status, state = call.parts.store.read(_look, run_id, after, call.query.limit)
-    _kept(state, after)
+    rows, status, pruned = call.parts.store.read(_look, run_id, after, call.query.limit)
+    _kept(pruned, after)
     marks = [cursors.seal(row[0]) for row in rows]
     shown = [json.loads(text) for text in _texts(call, run_id, rows, marks)]
     last = marks[-1] if marks else given
@@ -129,9 +131,9 @@ def visible(call: Call, run_id: str) -> Any:
     return row
 
 
-def _kept(state: events.CursorState, after: int) -> None:
+def _kept(pruned: int, after: int) -> None:
     """Hold a cursor to what is still on record; without one, what is left is shown."""
-    if after and state == "pruned":
+    if 0 < after < pruned:
         raise Problem(
             410,
             "CURSOR_PRUNED",
@@ -140,13 +142,9 @@ def _kept(state: events.CursorState, after: int) -> None:
         )
 
 
-def _look(
-    tx: Reading, run_id: str, after: int, count: int
-) -> tuple[tuple[Row, ...], str, events.CursorState]:
-    """What comes after an event, the run's status, and whether nothing is left out, all in one moment."""
-    found = events.of_run(tx, run_id, after, count)
-    (status,) = tx.execute("SELECT status FROM executions WHERE id=?", (run_id,)).fetchone()
-    return found, status, events.cursor_state(tx, after, run_id)
+def _look(tx: Reading, run_id: str, after: int, count: int) -> tuple[tuple[Row, ...], str, int]:
+    """What comes after an event, the run's status, and what was pruned of it, all in one moment."""
+    return events.of_run(tx, run_id, after, count, SIZE), *events.standing(tx, run_id)
 
 
 class EventStream:
@@ -187,8 +185,8 @@ class EventStream:
         ends = time.monotonic() + self._lease
         with store.watch(f"run:{self._run_id}") as watch:
             while True:
-                rows, status, state = store.read(_look, self._run_id, self._after, PAGE)
-                if self._after and state == "pruned":
+                rows, status, pruned = store.read(_look, self._run_id, self._after, PAGE)
+                if 0 < self._after < pruned:
                     return  # whoever comes back with the cursor is told
                 if rows:
                     await send(_piece(self._frames(rows)))

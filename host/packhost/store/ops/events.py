@@ -43,8 +43,8 @@ def of_run(
     whoever passes them on holds no more.
     """
     found: list[tuple[Any, ...]] = []
+    most, whole = min(_AT_ONCE, count), size
     while size > 0 and len(found) < count:
-        most = min(_AT_ONCE, count - len(found))
         rows = tx.execute(
             "SELECT id, type, actor, call_id, ts, data_json FROM events WHERE execution_id=? AND id>?"
             " ORDER BY id LIMIT ?",
@@ -58,7 +58,16 @@ def of_run(
         if len(rows) < most:
             break
         after = found[-1][0]
+        # as many as those so far let expect to fit, so that short ones take two statements
+        fitting = len(found) * size // max(whole - size, 1)
+        most = min(max(_AT_ONCE, fitting), count - len(found))
     return tuple(found)
+
+
+def standing(tx: Reading, execution_id: str) -> tuple[str, int]:
+    """A run's status, and the last of its events that was pruned; 0 for none."""
+    row = tx.execute("SELECT status, events_pruned FROM executions WHERE id=?", (execution_id,)).fetchone()
+    return str(row[0]), int(row[1])
 
 
 def export(tx: Reading, last: int | None = None) -> Iterator[Record]:
