@@ -748,3 +748,10 @@ def test_making_ready_never_changes_the_number_of_lines(text: str) -> None:
     except (SyntaxError, ValueError):
         return
     assert made.count("\n") == text.count("\n")
+
+
+def test_any_number_of_tools_can_be_checked() -> None:
+    kind = CodeKind()
+    problems = [kind.check(spec_of(f"a + {n}", properties={"a": {}})) for n in range(700)]
+    kind.let_go()
+    assert problems == [[]] * 700

@@ -8,6 +8,7 @@ workspace's bound, its rules and the session's level stand over it as over any o
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -116,14 +117,19 @@ def _wants_secret(definition: Any) -> bool:
 
 def tool_of(definition: Mapping[str, Any]) -> Tool:
     """The tool of a definition that was checked."""
-    spec = _spec(definition)
-    digest = hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+    return _tool_of(json.dumps(definition, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=4096)
+def _tool_of(text: str) -> Tool:
+    """Raises `ValidationError` and `ConfigInvalid`."""
+    spec = _spec(json.loads(text))
     return Tool(
         id=ToolId(INLINE_PACK, spec.name),
         spec=spec,
         pack=_PACK,
         scopes=tuple(parse_scope(line) for line in spec.required_scopes),
-        version=f"1+{digest[:12]}",
+        version=f"1+{hashlib.sha256(text.encode()).hexdigest()[:12]}",
         path_arguments=path_arguments(spec.input_schema),
     )
 
@@ -211,18 +217,19 @@ def _check_config(place: _Place, config: Mapping[str, Any]) -> None:
 
 def _check_tool(place: _Place, catalog: Catalog) -> None:
     try:
-        spec = _spec(place.raw)
+        tool = tool_of(place.raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = "/".join(str(step) for step in first["loc"])
         raise place.wrong(f"{first['msg'].lower()} at `{where}`", where, _SEE) from None
     except ConfigInvalid as error:
         raise place.wrong(error.message, "scopes", error.hint) from None
+    spec = tool.spec
     for path, message, hint in _faults(spec, catalog):
         raise place.wrong(message, "/".join(str(step) for step in path), hint)
     for said in catalog.kinds[spec.kind].check(spec):
         raise place.wrong(said, "/".join(str(step) for step in getattr(said, "path", ())), _SEE)
-    entry = catalog.inline(tool_of(place.raw))
+    entry = catalog.inline(tool)
     if entry is not None and (missing := entry.uncovered) is not None:
         raise place.wrong(
             f"the {missing.layer} does not cover `{missing.needed}`, which it needs",

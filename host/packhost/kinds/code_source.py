@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,10 @@ _CHECKED: Final = "__checked__"
 """A name that nothing defines: code that begins with it is read whole and never runs."""
 _PATIENCE: Final = 5.0
 _MEMORY: Final = 256 * 1024 * 1024
+_RENEWED: Final = 1000
+"""Looks after which a fresh interpreter is taken."""
+_UNCOUNTED: Final = 1_000_000_000
+_KEPT: Final = 4096
 
 BYTES: Final = "packhost-bytes"
 """The one member of an object that stands for bytes in a result."""
@@ -108,13 +113,18 @@ class Checker:
         self._pool: pydantic_monty.Monty | None = None
         self._session: pydantic_monty.MontySession | None = None
         self._known: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        self._looks = 0
+        self._turn = threading.Lock()
 
     def problems(self, config: CodeConfig) -> list[str]:
         """What is wrong with a tool's code, a sentence each, with its line."""
         key = (config.code, config.parameters)
-        if key not in self._known:
-            self._known[key] = list(self._look(config.code, {*config.parameters, *GIVEN, "Reply"}))
-        return self._known[key]
+        with self._turn:
+            if key not in self._known:
+                while len(self._known) >= _KEPT:
+                    del self._known[next(iter(self._known))]
+                self._known[key] = list(self._look(config.code, {*config.parameters, *GIVEN, "Reply"}))
+            return self._known[key]
 
     def close(self) -> None:
         """Let the interpreter go."""
@@ -147,6 +157,9 @@ class Checker:
     def _read(self, code: str, given: Collection[str]) -> Iterator[str]:
         import pydantic_monty  # as above
 
+        self._looks += 1
+        if self._looks % _RENEWED == 0:
+            self.close()
         session = self._open()
         try:
             session.feed_run(f"{_CHECKED}\n{code}", skip_type_check=True)
@@ -192,7 +205,9 @@ class Checker:
             )
             self._pool.__enter__()
             session = self._pool.checkout(
-                type_check=True, type_check_format="json", limits={"max_memory": _MEMORY}
+                type_check=True,
+                type_check_format="json",
+                limits={"max_memory": _MEMORY, "max_suspensions": _UNCOUNTED},
             )
             session.__enter__()
             self._session = session

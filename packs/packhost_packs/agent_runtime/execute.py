@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
+
+import anyio.to_thread
 
 from packhost.api import CallContext, HostServices, InvalidInput, PackhostError, RunView
 from packhost_packs.agent_runtime.client_tools import admitted
@@ -24,10 +27,10 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
     """
     host = services(context)
     variables = _variables(arguments)
-    if arguments.get("workflow") is not None:
-        driver, spec = WORKFLOW, workflow_spec(context, arguments)
-    else:
-        driver, spec = TURN, _spec(context, arguments)
+    driver = TURN if arguments.get("workflow") is None else WORKFLOW
+    make = functools.partial(_spec if driver == TURN else workflow_spec, context, arguments)
+    # to check many tools takes its time, and others are served meanwhile
+    spec = await anyio.to_thread.run_sync(make) if brings_tools(arguments) else make()
     if variables:
         spec["variables"] = variables
     if arguments.get("intent") == "mandatory" or any(
@@ -45,6 +48,14 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
     else:
         view = await host.runs.wait(run_id, context=context)
     return exported(context, arguments, result_of(view))
+
+
+def brings_tools(arguments: Mapping[str, Any]) -> bool:
+    """Whether a request brings tools of its own, itself or with a node."""
+    workflow = arguments.get("workflow")
+    nodes = workflow.get("nodes") if isinstance(workflow, Mapping) else None
+    places = [arguments, *(nodes if isinstance(nodes, list) else ())]
+    return any(isinstance(one, Mapping) and one.get("runtime_tools") for one in places)
 
 
 def _variables(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
