@@ -108,7 +108,7 @@ class Listener:
         """Whether the record has grown since the last look without a word."""
         last = self._last
         self._last, now = last_row(connection.cursor(), _LOOK)
-        self._clock.set(now)  # this machine's own stands still while it sleeps
+        self._clock.set(now)
         return self._last != last
 
     def _asked_to_end(self, seconds: float) -> bool:

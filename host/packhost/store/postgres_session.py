@@ -23,6 +23,7 @@ SETTLE_WITHIN = 10.0
 LONGEST_PAYLOAD = 7_900
 """PostgreSQL takes 8,000 bytes with a notification; of more topics only that there were any is told."""
 _LOOK_AGAIN = 0.05
+_GOES_ON = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 CLOCK = "extract(epoch FROM clock_timestamp())::float8"
 _BEGIN = (
     "BEGIN; SELECT pg_advisory_xact_lock({lock});"
@@ -53,21 +54,26 @@ class Statements:
         return found
 
 
+def _steady() -> float:
+    """Seconds on a clock that nobody sets, and that goes on while the machine sleeps where there is one."""
+    return time.clock_gettime(_GOES_ON)
+
+
 class Clock:
     """The database's clock, carried on by this machine's between two looks at it; never ahead of it."""
 
     __slots__ = ("_offset",)
 
     def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+        self._offset = time.time() - _steady()
 
     def set(self, now: float) -> None:
         """The database has just said so."""
-        self._offset = now - time.monotonic()
+        self._offset = now - _steady()
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        return self._offset + time.monotonic()
+        return self._offset + _steady()
 
 
 class Fetched:
