@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import tarfile
 import time
@@ -150,6 +151,19 @@ def test_what_is_accepted_now_stays_accepted_unless_the_older_is_wanted(
     assert accepted.read_text() == now
     packhost("store", "restore", str(tmp_path / "b"), "--yes", "--with-consent")
     assert accepted.read_text() == then
+
+
+def test_a_workspace_whose_state_is_gone_is_back_with_its_key_and_its_consent(
+    aged: Path, packhost: Callable[..., Any], tmp_path: Path
+) -> None:
+    head = packhost("store", "backup", str(tmp_path / "b"), "--json").json["head"]
+    state = state_of(aged)
+    before = {name: (state / name).read_bytes() for name in ("host.key", "accepted.json")}
+    shutil.rmtree(state)
+    assert packhost("store", "restore", str(tmp_path / "b"), "--yes").status == 0
+    assert {name: (state / name).read_bytes() for name in before} == before
+    assert packhost("audit", "verify", "--head", head["hash"]).status == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (state, *state.iterdir()))
 
 
 def test_a_damaged_store_is_replaced_all_the_same(
