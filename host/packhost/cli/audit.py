@@ -171,6 +171,9 @@ def _holds(anchors: int, found: dict[str, Any] | None, proof: Proof | None) -> b
 
 def _tell_verified(found: dict[str, Any]) -> None:
     good, bad = click.style("✓", fg="green"), click.style("✗", fg="red")
+    note = click.style("·", fg="yellow")
+    for text in found["missed"]:
+        click.echo(f"{bad} {text}")
     if found["first_bad"] is not None:
         click.echo(
             f"{bad} the first bad link is event {found['first_bad']} of {found['events']}: {found['reason']}"
@@ -178,22 +181,21 @@ def _tell_verified(found: dict[str, Any]) -> None:
     else:
         gone = f", {found['redacted']} payloads redacted on record" if found["redacted"] else ""
         begin = f" from {found['pruned'] + 1} on" if found["pruned"] else ""
-        click.echo(f"{good} {found['events']} events{begin}, every link holds{gone}")
+        mark, among = (note, " among them") if found["missed"] else (good, "")
+        click.echo(f"{mark} {found['events']} events{begin}, every link holds{among}{gone}")
         click.echo(f"  head {found['head']}")
-    note = click.style("·", fg="yellow")
     for one in found["prunings"]:
         why = f": {one['reason']}" if one["reason"] else ""
         exported = f"export {one['exported'][:16]}…" if one["exported"] else "without an export"
+        signed = {None: "", True: ", signed by the operator", False: ", not signed by the operator"}
         click.echo(
             f"{note} events {one['first']} to {one['last']} were pruned {moment(one['at'])} by {one['by']}, "
-            f"{exported}{why}"
+            f"{exported}{signed[one['signed']]}{why}"
         )
     if found["unfinished"]:
         click.echo(f"{note} {found['unfinished']} of them are still there: `packhost store prune` goes on")
     for text in found["unchecked"]:
         click.echo(f"{note} {text}")
-    for text in found["missed"]:
-        click.echo(f"{bad} {text}")
     held = found["anchors"] - len(found["unchecked"]) - len(found["missed"])
     if held and not found["missed"]:
         click.echo(f"{good} it goes through {held} of {found['anchors']} heads that were kept")

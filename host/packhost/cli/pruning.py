@@ -19,6 +19,7 @@ from packhost.cli.host import with_control
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.cli.run import REFUSED
+from packhost.cli.signing import take_pen
 from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.cli.times import DurationType, span
 from packhost.control.base import Control
@@ -28,6 +29,7 @@ from packhost.workspace.settings import SHORTEST_KEPT
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _PAGE: Final = 500
+_NO_EVENTS: Final = {"first": 0, "last": 0, "last_hash": ""}
 
 
 @click.command(
@@ -76,7 +78,8 @@ def prune(
     Events of a run that has not ended stay, and all after them. What goes is on record with its last hash, so
     that `packhost audit verify` proves the rest; with the file of --export it proves the whole:
     `packhost audit verify --export FILE --join`. Keep that file where this machine cannot change it.
-    Approvals and grants go once nothing can use or names them, sessions once they have no run left.
+    Approvals and grants go once nothing can use or names them, sessions once they have no run left. Where there
+    is an operator, it takes the passphrase.
     """
     refuse_agents("packhost store prune")
     if export is not None and without_export:
@@ -102,7 +105,9 @@ def prune(
         exported = None
         if going and export is not None:
             exported = await _export(control, plan["events"], export, key)
-        more = {"reason": reason, "exported": exported, "without_export": without_export}
+        events = plan["events"] if going else {**_NO_EVENTS, **(plan["events"] or {})}
+        signed = await _signature(control, events, exported)
+        more = {"reason": reason, "exported": exported, "without_export": without_export, "signed": signed}
         last = plan["events"]["last"] if going else 0
         done = await _watched(control, {**wanted, **more, "last": last}, plan)
         return {"plan": plan, "done": {**done, "export_sha256": exported}}
@@ -112,6 +117,16 @@ def prune(
         click.echo("nothing was removed")
         ctx.exit(REFUSED)
     _tell_pruned(found["plan"], found["done"], export, as_json, wanted)
+
+
+async def _signature(control: Control, events: dict[str, Any], exported: str | None) -> dict[str, Any] | None:
+    """The operator's, where there is one: asks for the passphrase."""
+    operator = await control.request("operator.show", {})
+    if operator["state"] == "none":
+        return None
+    with Terminal("pruning") as terminal:
+        pen = take_pen(terminal, operator)
+    return pen.pruning(events, exported) if pen is not None else None
 
 
 def _agreed(plan: dict[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from packhost.rules.statements import (
     consent_statement,
     decision_statement,
     grant_statement,
+    pruning_statement,
     succession_statement,
     token_statement,
 )
@@ -85,6 +86,13 @@ class Pen:
                 at=at,
             ),
         )
+
+    def pruning(self, events: Mapping[str, Any], exported: str | None) -> dict[str, Any]:
+        """The signature of a pruning of events as it was shown."""
+        at = time.time()
+        span = {name: events[name] for name in ("first", "last", "last_hash")}
+        said = pruning_statement(workspace=self.workspace, exported=exported, by=self.by, at=at, **span)
+        return self._signed(at, said)
 
     def succession(self, present: str, next: str | None) -> dict[str, Any]:
         """The signature by which the present operator gives way."""

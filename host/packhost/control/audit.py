@@ -12,9 +12,11 @@ import anyio.to_thread
 from packhost.control.base import Parts, text, whole
 from packhost.control.records import PAGE, record_json
 from packhost.errors import InvalidInput
+from packhost.rules.statements import pruning_statement
 from packhost.store.audit import ChainReport, join_fault, verify_chain
 from packhost.store.base import Store
 from packhost.store.ops import events
+from packhost.store.ops.pruning import Pruning
 from packhost.store.ops.redaction import payloads_of, redact
 from packhost.store.ops.traces import traces_of
 from packhost.store.seals import Anchor, Span, export_line
@@ -47,11 +49,28 @@ async def verify(parts: Parts, params: Mapping[str, Any]) -> Any:
         "missed": list(report.missed),
         "unchecked": list(report.unchecked),
         "pruned": report.pruned,
-        "prunings": [asdict(one) for one in report.prunings],
+        "prunings": [{**asdict(one), "signed": _signed(parts, one)} for one in report.prunings],
         "unfinished": report.unfinished,
         "first_bad": report.broken.id if report.broken else None,
         "reason": report.broken.reason if report.broken else None,
     }
+
+
+def _signed(parts: Parts, pruning: Pruning) -> bool | None:
+    """Whether the present operator signed a pruning; `None` where there is no operator."""
+    operators = parts.gate.operators
+    if operators.standing().state == "none":
+        return None
+    said = pruning_statement(
+        workspace=parts.store.workspace,
+        first=pruning.first,
+        last=pruning.last,
+        last_hash=pruning.last_hash,
+        exported=pruning.exported,
+        by=pruning.by,
+        at=pruning.signed_at,
+    )
+    return operators.signed(said, pruning.signature)
 
 
 def _verify(store: Store, anchors: Sequence[Anchor]) -> ChainReport:

@@ -12,10 +12,14 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from packhost.control.base import Parts, text, whole
+from packhost.control.base import Parts, optional, text, whole
+from packhost.control.operator import needed, signed_of
 from packhost.errors import Conflict, InvalidInput
+from packhost.gate.operators import Signed
+from packhost.rules.statements import pruning_statement
 from packhost.store.info import describe, sqlite_files
 from packhost.store.ops import events, pruning, replicas
+from packhost.store.ops.pruning import EventsPlan
 from packhost.store.pruning import Cutoffs, Plan, plan, prune
 from packhost.workspace.settings import SHORTEST_KEPT
 
@@ -56,7 +60,7 @@ async def prune_old(parts: Parts, params: Mapping[str, Any]) -> Any:
     found = await plan(parts.store, _cutoffs(parts, params), parts.configuration().autonomy.default)
     if params.get("look") is True:
         return _plan_json(found)
-    exported = params.get("exported")
+    exported, signed = optional(params, "exported"), signed_of(params)
     if found.events is not None and found.events.count:
         if exported is None and params.get("without_export") is not True:
             raise InvalidInput(
@@ -70,16 +74,36 @@ async def prune_old(parts: Parts, params: Mapping[str, Any]) -> Any:
         if record is None or last < found.events.first:
             raise Conflict("the record was pruned meanwhile", hint="look again, then prune")
         found = replace(found, events=replace(found.events, last=last, last_hash=record.hash))
+    if needed(parts):
+        _check(parts, found.events, exported, signed)
     done = await prune(
         parts.store,
         found,
         by=parts.principal,
         reason=text(params, "reason", ""),
-        exported=exported if isinstance(exported, str) else None,
+        exported=exported,
+        signed=(signed.at, signed.signature) if signed is not None and needed(parts) else None,
     )
     if done.rows.get("sessions"):
         parts.gate.sessions.forget()
     return {"event": done.event, "events": done.events, "rows": done.rows}
+
+
+def _check(parts: Parts, events: EventsPlan | None, exported: str | None, signed: Signed | None) -> None:
+    """Where there is an operator nothing goes without their signature."""
+    if signed is None:
+        raise parts.gate.operators.missing("pruning needs an operator", "packhost store prune")
+    going = events if events is not None else EventsPlan(0, 0)
+    said = pruning_statement(
+        workspace=parts.store.workspace,
+        first=going.first,
+        last=going.last,
+        last_hash=going.last_hash,
+        exported=exported,
+        by=parts.principal,
+        at=signed.at,
+    )
+    parts.gate.operators.check(said, signed, parts.store.read(lambda tx: tx.now()))
 
 
 def _cutoffs(parts: Parts, params: Mapping[str, Any]) -> Cutoffs:
@@ -106,6 +130,7 @@ def _plan_json(found: Plan) -> dict[str, Any]:
         else {
             "first": planned.first,
             "last": planned.last,
+            "last_hash": planned.last_hash,
             "count": planned.count,
             "held_by": planned.held_by,
         },

@@ -73,3 +73,10 @@ def token_statement(
     """A new bearer token; `expires_in` is in seconds from `at`, `None` for one that does not expire."""
     span = None if expires_in is None else float(expires_in)
     return _statement("token", workspace, name, role, principal, sorted(scopes), span, by, float(at))
+
+
+def pruning_statement(
+    *, workspace: str, first: int, last: int, last_hash: str, exported: str | None, by: str, at: float
+) -> bytes:
+    """Events from `first` to `last` go; `last_hash` stands for exactly them, `exported` for a copy."""
+    return _statement("pruning", workspace, first, last, last_hash, exported, by, float(at))

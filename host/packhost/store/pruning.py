@@ -114,10 +114,11 @@ async def prune(
     exported: str | None = None,
     progress: Progress | None = None,
     gently: bool = False,
+    signed: tuple[float, str] | None = None,
 ) -> Pruned:
     """Remove what was planned; `exported` is the SHA-256 of a file that holds its events.
 
-    `gently` half of the time is left to others.
+    `gently` half of the time is left to others; `signed` is when and how an operator signed.
 
     Raises `Conflict` when the record was pruned since the plan was made.
     """
@@ -126,7 +127,7 @@ async def prune(
     event, removed = None, gone
     if wanted.events is not None and wanted.events.count:
         before = wanted.cutoffs.events or 0.0
-        event = await store.write(pruning.announce, wanted.events, before, by, reason, exported)
+        event = await store.write(pruning.announce, wanted.events, before, by, reason, exported, signed)
         removed += await _drop_events(writing, event, wanted.events.count, progress)
     rows: dict[str, int] = {}
     if wanted.rows is not None and any(wanted.rows.counts.values()):

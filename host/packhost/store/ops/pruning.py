@@ -52,6 +52,9 @@ class Pruning:
     by: str
     reason: str
     exported: str | None
+    signed_at: float = 0.0
+    signature: str = ""
+    """An operator's, over exactly this; empty where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +189,19 @@ def _count(tx: Reading, sessions: Sequence[str]) -> int:
     return sum(row[1] for row in rows if row[0] in wanted)
 
 
-def announce(tx: Tx, plan: EventsPlan, before: float, by: str, reason: str, exported: str | None) -> int:
+def announce(
+    tx: Tx,
+    plan: EventsPlan,
+    before: float,
+    by: str,
+    reason: str,
+    exported: str | None,
+    signed: tuple[float, str] | None = None,
+) -> int:
     """Put on record that the planned events go; the number of the event that says so.
 
-    `exported` is the SHA-256 of a file that holds them. Raises `Conflict` when the chain has changed since.
+    `exported` is the SHA-256 of a file that holds them, `signed` when and how an operator signed.
+    Raises `Conflict` when the chain has changed since.
     """
     record = events.by_id(tx, plan.last)
     if not plan.count or events.seam(tx).id + 1 != plan.first or record is None:
@@ -206,6 +218,7 @@ def announce(tx: Tx, plan: EventsPlan, before: float, by: str, reason: str, expo
         "before": before,
         "reason": reason,
         "export_sha256": exported,
+        **({"signed_at": signed[0], "signature": signed[1]} if signed is not None else {}),
     }
     return tx.emit(PRUNED_EVENT, data, actor=by)
 
@@ -227,7 +240,11 @@ def pruning_of(record: Record) -> Pruning | None:
     if not 0 < first <= last < record.id:
         return None
     reason, exported = str(data.get("reason", "")), data.get("export_sha256")
-    return Pruning(record.id, first, last, hash, record.ts, record.actor, reason, exported)
+    at, signature = data.get("signed_at"), str(data.get("signature", ""))
+    signed_at = float(at) if isinstance(at, int | float) else 0.0
+    return Pruning(
+        record.id, first, last, hash, record.ts, record.actor, reason, exported, signed_at, signature
+    )
 
 
 def unfinished(tx: Reading) -> Pruning | None:
