@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +135,7 @@ class Lab:
         self.section: dict[str, Any] = {}
         self.secrets: dict[str, str] = {}
         self.variables: dict[str, Any] = {}
+        self.terms: dict[str, Any] = {}
         plugins = build_plugins([packhost_packs.agent_runtime])
         self.code = CodeKind()
         self.assets = Assets(store)
@@ -209,6 +210,11 @@ class Lab:
         assert self._kinds[kind].check(model) == []
         self._add("mine", model, shipped=False)
 
+    def retool(self, name: str, **changes: Any) -> None:
+        """Change what a tool is."""
+        self._tools[name] = replace(self._tools[name], **changes)
+        self._configuration = None
+
     def rule(self, decide: Any, tool: str) -> None:
         """Add a policy rule."""
         self.rules.append(Rule(decide, "the test says so", False, None, tool=tool))
@@ -222,13 +228,14 @@ class Lab:
     def configuration(self) -> Configuration:
         if self._configuration is None:
             registry = Registry(tools=self._tools, approvals={CONTROL.name: CONTROL})
-            bounds = (Layer("workspace bound", (parse_scope("path read **"), parse_scope("path write **"))),)
+            lines = ("path read **", "path write **", "tool *")
+            bounds = (Layer("workspace bound", tuple(map(parse_scope, lines))),)
             self._configuration = Configuration(
                 catalog=build_catalog(registry, self._kinds, bounds, 1, self.variables, self.assets),
                 policies=(Policy(tuple(self.rules)),),
                 limits=Limits(1 << 20, 1 << 22),
                 autonomy=Autonomy("guarded", "autonomous"),
-                terms=Terms(timeout=600.0, unattended="hold"),
+                terms=Terms(**{"timeout": 600.0, "unattended": "hold", **self.terms}),
                 require="partial",
                 variables=self.variables,
                 sections={"agent-runtime": self.section},

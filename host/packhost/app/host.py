@@ -32,6 +32,7 @@ from packhost.gate.configuration import Configuration
 from packhost.gate.hidden import TENANT
 from packhost.gate.inline import checked
 from packhost.gate.operators import Operators
+from packhost.gate.questions import PREFIX
 from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Kind
 from packhost.kinds.code import CodeKind
@@ -42,10 +43,11 @@ from packhost.kinds.python import PythonKind
 from packhost.kinds.record import TraceWriter
 from packhost.names import new_id
 from packhost.packs.discover import EntryPoints
+from packhost.server.afar import Afar
 from packhost.server.host import Consent, HostStatus
 from packhost.store.base import Store
 from packhost.store.opening import open_store
-from packhost.store.ops import approvals
+from packhost.store.ops import approvals, questions
 from packhost.transports.holder import Peer, Wire
 from packhost.workspace.operator import OperatorFile
 from packhost.workspace.redaction import redacted_logging
@@ -148,6 +150,7 @@ class Host:
             configuration=self.configuration,
             membership=self.membership,
         )
+        self.afar = Afar(self.store, self.gate.decide)
         self.services: Services = Services(
             self.runs, self.gate.sessions, self.gate.approvals, self.configuration, self.assets
         )
@@ -219,6 +222,8 @@ class Host:
             with suppress(StoreUnavailable):  # the store may be away for a while: the host outlives that
                 if self.store.read(approvals.due, self.store.now()):
                     await self.store.write(approvals.expire_due)
+                if self.store.read(questions.due, self.store.now()):
+                    await self.store.write(questions.expire_due)
                 await self.gate.sessions.fall_back()
 
     async def _follow_sessions(self) -> None:
@@ -334,8 +339,10 @@ class Host:
         )
 
     def run_of(self, approval_id: str) -> str | None:
-        """The run that an approval belongs to."""
+        """The run that an approval or another question belongs to."""
         try:
+            if approval_id.startswith(f"{PREFIX}_"):
+                return self.store.read(questions.get, approval_id).run_id
             return self.store.read(approvals.get, approval_id).run_id
         except PackhostError:
             return None

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "call": ("call", "Call one tool through the gate."),
     "explain": ("explain", "Say what would happen to a call; nothing runs."),
     "approvals": ("approvals", "Questions that wait for a person."),
+    "questions": ("questions", "What tools ask of a person."),
     "grants": ("grants", "What is always allowed, and what could be."),
     "operator": ("operator", "Who proves by a passphrase that an answer is theirs."),
     "tokens": ("tokens", "Bearer tokens for the HTTP API."),

@@ -125,7 +125,8 @@ class RunAsker:
         """Ask; without a waiting call nothing is asked here, until a decision elsewhere cancels this."""
         self._waits.begin()
         try:
-            self._mine = f"approval:{prompt.approval_id}"
+            self.forget()
+            self._mine = prompt.waiting
             self._active.asked[self._mine] = None
             await self._mark()
             if self._active.asker is not None:

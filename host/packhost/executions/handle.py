@@ -21,7 +21,8 @@ from packhost.gate.configuration import Configuration
 from packhost.gate.display import as_text
 from packhost.gate.inline import tool_of as inline_tool
 from packhost.kinds.base import Tool
-from packhost.kinds.context import Connection, Message, OfferedTool, RunStopped, ToolOutcome
+from packhost.kinds.context import Connection, Manner, Message, OfferedTool, RunStopped, ToolOutcome
+from packhost.kinds.driving import PLAIN
 from packhost.store.base import Store
 from packhost.store.ops import calls, sessions
 from packhost.store.rows import ExecutionRow
@@ -193,10 +194,12 @@ class Handle:
         tool_use_id: str,
         ask: str = "",
         calling: object | None = None,
+        manner: Manner = PLAIN,
     ) -> ToolOutcome:
         """One governed call in this run; a refusal is an outcome, not an exception."""
         inline = self._inline.get(name)
-        return await self.call_waiting(name, arguments, tool_use_id, self._waits, inline, ask, calling)
+        waits = self._waits
+        return await self.call_waiting(name, arguments, tool_use_id, waits, inline, ask, calling, manner)
 
     async def call_waiting(
         self,
@@ -207,6 +210,7 @@ class Handle:
         inline: Tool | None = None,
         ask: str = "",
         calling: object | None = None,
+        manner: Manner = PLAIN,
     ) -> ToolOutcome:
         """`call_tool`, with the time in which a person is asked counted by `waits`."""
         asker = RunAsker(self._active, waits, self._store, self._owner)
@@ -221,6 +225,9 @@ class Handle:
             inline=inline,
             ask=ask,
             calling=calling,
+            top_level=manner.top_level,
+            disclose=manner.disclose,
+            reason=manner.reason,
         )
         self._active.calling += 1
         try:
@@ -357,10 +364,14 @@ class Branch:
         tool_use_id: str,
         ask: str = "",
         calling: object | None = None,
+        manner: Manner = PLAIN,
     ) -> ToolOutcome:
         """One governed call in the run, recorded under `BRANCH/ID`."""
         inline, identity = self._inline.get(name), f"{self._name}/{tool_use_id}"
-        return await self._whole.call_waiting(name, arguments, identity, self._waits, inline, ask, calling)
+        below = replace(manner, top_level=False)  # a branch is part of a plan, and no agent of its own
+        return await self._whole.call_waiting(
+            name, arguments, identity, self._waits, inline, ask, calling, below
+        )
 
     async def recorded(self, tool_use_id: str) -> ToolOutcome | None:
         """What the record says of a call of this branch."""

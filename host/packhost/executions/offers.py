@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packhost.gate import Completed, Deferred, Outcome
@@ -11,6 +11,7 @@ from packhost.gate.display import as_text
 from packhost.gate.hidden import filled_by
 from packhost.kinds.base import Tool
 from packhost.kinds.context import OfferedTool, ToolOutcome
+from packhost.manifest.elicit import without
 from packhost.store.rows import CallRow
 
 
@@ -19,8 +20,7 @@ def rendered(outcome: Outcome) -> ToolOutcome:
     if isinstance(outcome, Completed):
         return ToolOutcome(True, outcome.text, outcome.value, call_id=outcome.call_id)
     if isinstance(outcome, Deferred):
-        prompt = outcome.prompt
-        text = f"APPROVAL_REQUIRED: `{prompt.tool}` waits for a person to decide `{prompt.approval_id}`."
+        text = f"APPROVAL_REQUIRED: the call {outcome.prompt.wish}."
         return ToolOutcome(False, text, code="APPROVAL_REQUIRED")
     text = f"{outcome.text}\n{as_text(outcome.as_json())}"
     return ToolOutcome(False, text, code=outcome.code, call_id=outcome.call_id)
@@ -42,27 +42,17 @@ def remembered(row: CallRow) -> ToolOutcome:
 def offer(tool: Tool, variables: Mapping[str, Any] | None = None) -> OfferedTool:
     """A tool as a model may be offered it: what the host fills, also from a run's variables, is left out."""
     spec = tool.spec
-    hidden = tool.hidden | filled_by(spec.hidden_parameters, variables) if variables else tool.hidden
+    unseen = tool.unseen | filled_by(spec.hidden_parameters, variables) if variables else tool.unseen
     return OfferedTool(
         name=tool.id.wire,
         canonical=tool.id.canonical,
         description=spec.description,
-        input_schema=_without(spec.input_schema, hidden),
+        input_schema=without(spec.input_schema, unseen) if unseen else spec.input_schema,
         idempotent=spec.idempotent,
         read_only=spec.permission == "read",
         kind=spec.kind,
         title=spec.title,
     )
-
-
-def _without(schema: Mapping[str, Any], hidden: Collection[str]) -> Mapping[str, Any]:
-    if not hidden:
-        return schema
-    shown = dict(schema)
-    shown["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k not in hidden}
-    if "required" in schema:
-        shown["required"] = [name for name in schema["required"] if name not in hidden]
-    return shown
 
 
 def matches(tool: Tool, patterns: Sequence[str]) -> bool:

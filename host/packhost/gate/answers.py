@@ -7,10 +7,15 @@ approves nothing that needs an operator.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 from packhost.gate.operators import Operators
 from packhost.rules.approvals import Assurance, Vote, tally
 from packhost.rules.policy import Decision
 from packhost.rules.statements import decision_statement
+from packhost.store.base import Reading
+from packhost.store.ops import executions
 from packhost.store.rows import ApprovalAnswer, ApprovalRow
 
 
@@ -59,3 +64,11 @@ def weaker(row: ApprovalRow, decision: Decision) -> bool:
     return row.approvers_needed < decision.approvers or (
         row.assurance == "client" and decision.assurance == "operator"
     )
+
+
+def may_last(tx: Reading, run_id: str) -> bool:
+    """Whether what a run asks may be allowed for good, as far as the request that started it says."""
+    spec = json.loads(executions.get(tx, run_id).spec_json).get("spec", {})
+    approval = spec.get("approval") if isinstance(spec, Mapping) else None
+    choices = approval.get("choices") if isinstance(approval, Mapping) else None
+    return not isinstance(choices, Mapping) or choices.get("always_allow") is not False

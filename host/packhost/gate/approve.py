@@ -172,6 +172,7 @@ class Approvals:
             level=self._level(caller.session_id),
             run=caller.run_id,
             subagent=caller.subagent,
+            said=evaluation.said,
             expires_in=terms.timeout,
             expires_at=expires_at,
         )

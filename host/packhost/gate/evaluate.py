@@ -24,6 +24,9 @@ from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
 from packhost.workspace.redaction import redact_json_text
 
+_FAULTS = 5
+"""So many faults of one call's arguments are told at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -37,6 +40,10 @@ class Evaluation:
     facts: Facts
     decision: Decision
     redact: Callable[[str], str]
+    asks: bool = False
+    """Whether a person is to give what is still missing of the arguments."""
+    said: str = ""
+    """Why the model says that it makes the call."""
 
     @property
     def display_json(self) -> str:
@@ -70,7 +77,9 @@ def evaluate(
         return Stopped("resolve", _unknown(request.tool, configuration.catalog))
     if entry.tool.spec.hidden_parameters and request.caller.variables:
         entry = entry.hiding(filled_by(entry.tool.spec.hidden_parameters, request.caller.variables))
-    admitted = admit(entry, request.arguments, configuration, request.caller)
+    given = request.given
+    content = given.content if given is not None and given.version == entry.tool.version else None
+    admitted = admit(entry, request.arguments, configuration, request.caller, content)
     if isinstance(admitted, Refusal):
         return Stopped("admit", admitted, entry)
     arguments, text = admitted
@@ -94,14 +103,23 @@ def evaluate(
     weak = enforceable(entry, configuration.require)
     if weak is not None:
         return stopped("enforce", weak)
-    return Evaluation(entry, arguments, text, layers, files, facts, decision, configuration.redact)
+    asks = entry.form is not None and content is None
+    redact, said = configuration.redact, request.reason
+    return Evaluation(entry, arguments, text, layers, files, facts, decision, redact, asks, said)
 
 
 def admit(
-    entry: Entry, given: Mapping[str, Any], configuration: Configuration, caller: Caller
+    entry: Entry,
+    given: Mapping[str, Any],
+    configuration: Configuration,
+    caller: Caller,
+    content: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], str] | Refusal:
-    """Fill hidden parameters, check the whole schema, cap the size; the arguments and their JSON."""
-    arguments, limit = dict(given), configuration.limits.max_argument_bytes
+    """Fill hidden parameters, check the whole schema, cap the size; the arguments and their JSON.
+
+    Where a person gives some, `content` is what they gave; without it the others are checked by themselves.
+    """
+    arguments, limit = {**given, **(content or {})}, configuration.limits.max_argument_bytes
     if entry.hidden:
         unset = fill(entry.hidden, arguments, configuration.variables, caller.principal, caller.variables)
         if unset is not None:
@@ -123,21 +141,27 @@ def admit(
             f"the arguments are larger than {limit} bytes",
             "send less at once, or raise `limits.max_argument_bytes`",
         )
-    if not entry.input_validator.is_valid(arguments):
-        return _invalid(entry, arguments)
+    validator = entry.input_validator
+    if entry.model_validator is not None and content is None:
+        validator = entry.model_validator
+    if not validator.is_valid(arguments):
+        return _invalid(entry, validator, arguments)
     return arguments, text
 
 
-def _invalid(entry: Entry, arguments: Mapping[str, Any]) -> Refusal:
-    errors = list(entry.input_validator.iter_errors(arguments))
-    first = errors[0]
-    path = "/" + "/".join(str(part) for part in first.instance_path)
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+def _invalid(entry: Entry, validator: Any, arguments: Mapping[str, Any]) -> Refusal:
+    errors = list(validator.iter_errors(arguments))
+    faults = [
+        {"path": "/" + "/".join(map(str, error.instance_path)), "message": _one_line(error.message)}
+        for error in errors[:_FAULTS]
+    ]
+    said = "; ".join(f"{fault['message']} at `{fault['path']}`" for fault in faults)
+    more = f" (and {len(errors) - _FAULTS} more)" if len(errors) > _FAULTS else ""
     return Refusal(
         "INVALID_INPUT",
-        f"{_one_line(first.message)} at `{path}`{more}",
+        f"{said}{more}",
         f"see the input schema of `{entry.tool.id.wire}`",
-        data={"path": path},
+        data={"path": faults[0]["path"], **({"faults": faults} if len(faults) > 1 else {})},
     )
 
 

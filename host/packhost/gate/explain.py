@@ -35,6 +35,9 @@ def _passed(found: Evaluation, level: Level, grant_id: str | None) -> Trace:
         Step("admit", True, f"the arguments fit the input schema ({len(found.arguments_json)} characters)"),
         Step("cover", True, f"scopes {scopes} hold in every layer: {layers}"),
     ]
+    if found.asks and entry.form is not None:
+        names = ", ".join(f"`{name}`" for name in sorted(entry.form.names))
+        steps.append(Step("ask", True, f"a person gives {names} before anything is approved"))
     for reason in decision.reasons:
         steps.append(Step("decide", True, f"{decision.verdict}: {reason.text}", reason.place))
     steps.append(Step("enforce", True, f"level {enforcement}; session level {level}"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from packhost.gate.granting import Granting
 from packhost.gate.operators import Operators, Signed
 from packhost.gate.outcomes import Approved, uncommitted
 from packhost.gate.output import check_output, recorded
+from packhost.gate.questions import Questions, begin
 from packhost.gate.recall import Recall, args_digest
 from packhost.gate.sessions import Sessions
 from packhost.gate.types import (
@@ -32,6 +34,7 @@ from packhost.gate.types import (
     CallRequest,
     Completed,
     Deferred,
+    Given,
     Listing,
     Outcome,
     Refusal,
@@ -78,6 +81,7 @@ class Gate:
         self.sessions = Sessions(store, lambda: configuration().autonomy)
         self.operators = operators or Operators(store, None)
         self.granting = Granting(store, key, configuration, self._evaluated)
+        self.questions = Questions(store, key, lambda: configuration().terms)
         self.approvals = Approvals(
             store, key, lambda: configuration().terms, self.operators, self.granting, self.sessions.level
         )
@@ -134,18 +138,27 @@ class Gate:
                 found = Stopped("cover", refusal, found.entry)
             if isinstance(found, Stopped):
                 return self._refused(request, found.refusal, found)
+            if found.asks:
+                given = await self._collect(found, request, asker, parent)
+                if not isinstance(given, Given):
+                    return given if isinstance(given, Deferred) else self._refused(request, given, found)
+                request = replace(request, given=given)
+                continue
             context = self._context(found, request, asker, configuration)
             if found.decision.verdict != "ask":
                 return await self._intend(found, request, Approved(), context, configuration)
             answer = await self._ask(found, request, asker, parent, context)
-            if isinstance(answer, Deferred):
-                return answer
-            if isinstance(answer, Refusal):
-                return self._refused(request, answer, found)
+            if not isinstance(answer, Approved):
+                return answer if isinstance(answer, Deferred) else self._refused(request, answer, found)
             # while a person was asked, the session may have been lowered or the workspace narrowed
             same = self._configuration() is configuration
             if same and self.sessions.level(caller.session_id) == level:
                 return await self._intend(found, request, answer, context, configuration)
+
+    async def _collect(
+        self, found: Evaluation, request: CallRequest, asker: Asker | None, parent: GateContext | None
+    ) -> Given | Refusal | Deferred:
+        return await self.questions.obtain(found, request, asker, parent)
 
     async def _ask(
         self,
@@ -221,7 +234,7 @@ class Gate:
         """Write the intent down before the effect, then run."""
         new = self._new_call(found, request, approved, context)
         reads = found.entry.tool.spec.permission == "read"
-        mandatory = request.caller.intent == "mandatory" or approved != Approved()
+        mandatory = request.caller.intent == "mandatory" or approved != Approved() or bool(request.given)
         durable = mandatory or not (reads and new.idempotent)
         if not durable:
             try:
@@ -235,7 +248,7 @@ class Gate:
         flight = self._flights.open(context.call_id)
         try:
             self._check()
-            await self._store.write(calls.begin, new, request.fence)
+            await self._store.write(begin, new, request.fence, request.given)
         except anyio.get_cancelled_exc_class():
             # the intent was committed before the cancellation came through: say that nothing started
             self._store.post(self._ended, context, "error", "CANCELLED", None)
@@ -382,7 +395,5 @@ class Gate:
 
     @staticmethod
     def _ended(tx: Any, context: GateContext, status: Any, code: str | None, result: str | None) -> None:
-        try:
+        with suppress(NotFound):  # it was never begun
             calls.end(tx, context.call_id, status, code, result, finish_execution=context.direct)
-        except NotFound:
-            log.debug("call %s was never begun", context.call_id)

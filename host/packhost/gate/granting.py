@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from packhost.errors import InvalidInput, NotFound, PackhostError
+from packhost.gate.answers import may_last
 from packhost.gate.catalog import Entry
 from packhost.gate.configuration import Configuration
 from packhost.gate.evaluate import Evaluation, Stopped
 from packhost.gate.hidden import fill
-from packhost.gate.types import Caller, CallRequest
+from packhost.gate.types import Caller, CallRequest, Given
 from packhost.names import new_id
 from packhost.rules.approvals import binding, canonical_json
 from packhost.rules.grants import Grant, Pattern, adjusted, covers, exact_pattern, lexical, pattern_of, widest
@@ -124,10 +125,13 @@ class Granting:
         """
         row = self._store.read(approvals.get, approval_id)
         self._allowed()
+        if row.run_id is not None and not self._store.read(may_last, row.run_id):
+            raise _never("its run was started so that nothing is allowed for good by it")
         entry = self._entry(row.tool)
         given = {name: value for name, value in row.arguments.items() if name not in entry.hidden}
         caller = Caller(row.principal, row.client, row.session_id, row.run_id)
-        found = self._evaluate(CallRequest(row.tool, given, caller))
+        whole = Given("", "", entry.tool.version, {})  # what a person gave stands among the arguments
+        found = self._evaluate(CallRequest(row.tool, given, caller, given=whole))
         if isinstance(found, Stopped):
             raise _never(f"the call would be refused by now: {found.refusal.message}")
         if self._binding(row, entry, found.arguments) != row.binding:

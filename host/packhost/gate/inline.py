@@ -174,7 +174,7 @@ def _check_members(place: _Place) -> None:
             near = nearest(name, _KNOWN, 1)
             raise place.wrong(f"`{name}` is not known", name, f"did you mean `{near[0]}`?" if near else _SEE)
     if kind not in KINDS:
-        said = "runs at the client: send it in `client_tools`" if kind == "local" else "is no type of tool"
+        said = "is run by the caller of a run" if kind == "local" else "is no type of tool"
         raise place.wrong(f"`{kind}` {said}", "tool_type", f"there are {', '.join(f'`{k}`' for k in KINDS)}")
     schema = definition["parameters_schema"]
     if not isinstance(schema, Mapping) or schema.get("type") != "object":

@@ -17,7 +17,7 @@ from packhost.gate.context import GateContext
 from packhost.gate.evaluate import Evaluation, Stopped
 from packhost.gate.gate import Gate
 from packhost.gate.outcomes import Approved
-from packhost.gate.types import Asker, CallRequest, Deferred, Outcome, Refusal
+from packhost.gate.types import Asker, CallRequest, Deferred, Given, Outcome, Refusal
 from packhost.kinds.egress import TRACING
 from packhost.store.rows import ApprovalRow
 
@@ -80,6 +80,17 @@ class ObservedGate(Gate):
                 _sight.reset(token)
             sight.ended(outcome)
             return outcome
+
+    async def _collect(
+        self, found: Evaluation, request: CallRequest, asker: Asker | None, parent: GateContext | None
+    ) -> Given | Refusal | Deferred:
+        sight = _sight.get()
+        sight.found(found)
+        sight.asking()
+        try:
+            return await super()._collect(found, request, asker, parent)
+        finally:
+            sight.answered()
 
     async def _ask(
         self,

@@ -45,6 +45,8 @@ class Question:
     expires_in: float
     expires_at: float
     subagent: Mapping[str, str] | None = None
+    said: str = ""
+    """Why the model says that it makes the call."""
 
     def text(self) -> str:
         """The whole prompt.
@@ -58,6 +60,9 @@ class Question:
         lines.append(self._whole())
         lines.append(self._asker())
         lines += [f"Why you are asked: {_reason(reason)}" for reason in self.reasons]
+        if self.said:
+            lines.append("Why the agent says it makes the call, its own words and no proof:")
+            lines += quoted(shorten(self.said))
         lines += self._needed()
         lines.append("Arguments, character for character:")
         lines += argument_lines(self.arguments, self.paths)

@@ -47,6 +47,16 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """What a person gave for a call, to be used up with its intent; good for one version of its tool."""
+
+    question_id: str
+    binding: str
+    version: str
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class CallRequest:
     """One tool, one set of arguments."""
 
@@ -63,6 +73,14 @@ class CallRequest:
     """Why a person is asked even where nothing else says so."""
     calling: object | None = None
     """What the driver of the calling run tells a kind of its own pack."""
+    top_level: bool = True
+    """Whether it is a call of an agent that no other's run started: only such a one asks for input."""
+    disclose: bool = False
+    """Whether its arguments may be shown where it waits for a person's input."""
+    reason: str = ""
+    """Why the model says that it makes the call: nobody's word, shown to whoever is asked."""
+    given: Given | None = None
+    """What a person gave for it; set by the gate alone."""
     idem_key: str | None = None
     """Names this very call: made again under it, it gets its recorded outcome and does nothing twice."""
 
@@ -77,6 +95,23 @@ class Prompt:
     """The whole question, ready to show: tool, arguments, reasons, preview; control characters visible."""
     expires_at: float
     nested: bool
+    form: Mapping[str, Any] | None = None
+    """The fields that a person is to fill in; `None` where they approve a call."""
+
+    @property
+    def waiting(self) -> str:
+        """How a run says that it waits for this."""
+        return f"{'approval' if self.form is None else 'question'}:{self.approval_id}"
+
+    @property
+    def wish(self) -> str:
+        """What is waited for and how it can be given elsewhere, in a line."""
+        if self.form is None:
+            return (
+                f"waits for a person to approve {self.tool}: {self.approval_id}, "
+                f"`packhost approvals approve {self.approval_id}`"
+            )
+        return f"waits for a person's input to {self.tool}: `packhost questions answer {self.approval_id}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +125,8 @@ class Answer:
     by: str = ""
     channel: str = ""
     reason: str = ""
+    content: Mapping[str, Any] | None = None
+    """What was filled in, of a question with a form; a `deny` then says in `reason` `decline` or `cancel`."""
 
 
 class Asker(Protocol):

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from packhost.errors import Place
 from packhost.kinds.context import CallContext
+from packhost.manifest.elicit import form_of
 from packhost.manifest.model import ToolSpec
 from packhost.names import ToolId
 from packhost.rules.scopes import Layer, Scope
@@ -47,6 +48,12 @@ class Tool:
     """Places in the arguments that carry `x-path`, with the access that each one asks for."""
     filled: frozenset[str] | None = None
     """Which hidden parameters the workspace fills; `None`: all of them."""
+
+    @property
+    def unseen(self) -> frozenset[str]:
+        """The parameters that no agent sees: hidden ones, and those that a person gives."""
+        form = form_of(self.spec)
+        return self.hidden if form is None else self.hidden | form.names
 
     @property
     def hidden(self) -> frozenset[str]:

@@ -22,7 +22,7 @@ LARGEST_CODE: Final = 65_536
 GIVEN: Final = ("fetch", "secrets")
 """Names that the code finds beside its parameters."""
 
-_KEYS: Final = ("code", "timeout", "network_access", "secrets")
+_KEYS: Final = ("code", "timeout", "network_access", "secrets", "elicit")
 _SECRET_KEYS: Final = ("name", "hostname_pattern", "path", "injection_mode", "header")
 _MODES: Final = ("bearer_header", "header")
 _TEMPLATE: Final = re.compile(r"\{\{\s*secret\s*:")

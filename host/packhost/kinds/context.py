@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from packhost.kinds.assets import AssetService
 from packhost.kinds.driving import (
     Connection,
     HttpReply,
+    Manner,
     Message,
     OfferedTool,
     RunDriver,
@@ -34,6 +36,7 @@ __all__ = [
     "Connection",
     "HostServices",
     "HttpReply",
+    "Manner",
     "Message",
     "OfferedTool",
     "RunDriver",
@@ -178,6 +181,10 @@ class HostServices(Protocol):
     @property
     def approvals(self) -> ApprovalService:
         """Approvals."""
+
+    @property
+    def assets(self) -> AssetService:
+        """Binary results that are kept for a while."""
 
     def section(self, pack: str) -> Mapping[str, Any]:
         """A pack's own section of `packhost.yaml`, as it was accepted."""

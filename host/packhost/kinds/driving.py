@@ -43,6 +43,24 @@ class ToolOutcome:
     call_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a driver makes a call, beside the call itself.
+
+    `top_level`: it is a call of an agent that nobody else's run started; only such a one may ask a person for
+    input. `disclose`: its arguments may be shown where it waits for that. `reason`: why the model says that
+    it makes it, shown to whoever is asked as nobody's word.
+    """
+
+    top_level: bool = False
+    disclose: bool = False
+    reason: str = ""
+
+
+PLAIN = Manner()
+"""Of a call that neither asks for input nor says why."""
+
+
 class RunStopped(Exception):
     """Raised by `checkpoint` when the run is to pause or end; a driver lets it pass.
 
@@ -160,6 +178,7 @@ class RunHandle(Protocol):
         tool_use_id: str,
         ask: str = "",
         calling: object | None = None,
+        manner: Manner = PLAIN,
     ) -> ToolOutcome:
         """One governed call in this run; a refusal is an outcome, not an exception.
 

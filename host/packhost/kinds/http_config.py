@@ -73,6 +73,9 @@ class HttpConfig(BaseModel):
         description="How often a call that failed in passing is made again, of idempotent tools alone. "
         f"Left out: {RETRIES} for those.",
     )
+    elicit: Any = Field(
+        default=None, description="What a person is asked for before each call; see docs/kinds/elicit.md."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from packhost.manifest.elicit import elicit_faults
 from packhost.manifest.model import PackManifest, ToolSpec
 from packhost.manifest.schemas import Path, path_faults, schema_faults
 from packhost.manifest.validation import choice
@@ -86,6 +87,7 @@ def _tool_faults(
     yield from _approval_faults(manifest, tool)
     yield from _schema_faults(tool)
     yield from _hidden_faults(tool)
+    yield from elicit_faults(tool)
 
 
 def _approval_faults(manifest: PackManifest, tool: ToolSpec) -> Iterator[Fault]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -63,14 +64,23 @@ def round_of(state: str | None) -> Round:
     return Round(*json.loads(state)) if state else Round()
 
 
-def put(text: str, round: Round) -> types.InputRequiredResult:
-    """Have the client ask and make the same call again."""
-    ask = types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=FORM))
+def put(text: str, round: Round, form: Mapping[str, Any] | None = None) -> types.InputRequiredResult:
+    """Have the client ask and make the same call again; `form` are fields to be filled in."""
+    schema = FORM if form is None else dict(form)
+    ask = types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=schema))
     return types.InputRequiredResult(input_requests={KEY: ask}, request_state=round.seal())
 
 
-def answer_of(action: str, *, by: str) -> Answer:
-    """What a client's reply to the dialog means; `cancel` means that nobody answered."""
+def answer_of(result: types.ElicitResult, prompt: Prompt, *, by: str) -> Answer:
+    """What a client's reply to the dialog means.
+
+    Of a form without fields `cancel` means that nobody answered, and the question stays open.
+    """
+    if prompt.form is not None:
+        if result.action == "accept":
+            return Answer("approve", by=by, channel="client", content=result.content or {})
+        return Answer("deny", by=by, channel="client", reason=result.action)
+    action = meaning(result)
     if action == "accept":
         return Answer("approve", by=by, channel="client")
     if action == "decline":
@@ -92,10 +102,16 @@ def meaning(result: types.ElicitResult) -> str:
     return "accept" if words <= _YES else "cancel"
 
 
+def response(params: types.CallToolRequestParams) -> types.ElicitResult | None:
+    """The reply to the dialog that a retried request brings along."""
+    found = (params.input_responses or {}).get(KEY)
+    return found if isinstance(found, types.ElicitResult) else None
+
+
 def reply(params: types.CallToolRequestParams) -> str | None:
-    """The action that a retried request brings along: accept, decline or cancel."""
-    response = (params.input_responses or {}).get(KEY)
-    return meaning(response) if isinstance(response, types.ElicitResult) else None
+    """The action of that reply to a form without fields: accept, decline or cancel."""
+    found = response(params)
+    return None if found is None else meaning(found)
 
 
 class HoldingAsker:
@@ -107,13 +123,9 @@ class HoldingAsker:
 
     async def ask(self, prompt: Prompt) -> Answer:
         """Hold until the record is decided, which cancels this, or the hold is over."""
-        text = (
-            f"waits for a person to approve {prompt.tool}: {prompt.approval_id}, "
-            f"`packhost approvals approve {prompt.approval_id}`"
-        )
         with anyio.move_on_after(min(self._hold, max(0.0, prompt.expires_at - time.time()))):
             while True:
-                await self._channel.waiting(text)
+                await self._channel.waiting(prompt.wish)
                 await anyio.sleep(BEAT)
         return UNANSWERED
 
@@ -127,28 +139,43 @@ class ElicitAsker:
 
     async def ask(self, prompt: Prompt) -> Answer:
         """Show the dialog; a decision made elsewhere cancels it."""
-        action = await elicit(self._ctx, prompt.text, prompt.expires_at - time.time())
-        return answer_of(action, by=self._by)
+        left = prompt.expires_at - time.time()
+        result = await _dialog(self._ctx, prompt.text, prompt.form, left)
+        return UNANSWERED if result is None else answer_of(result, prompt, by=self._by)
 
 
 async def elicit(ctx: ServerRequestContext[Any, Any], text: str, timeout: float) -> str:
     """The dialog of the session-based eras; whatever goes wrong in it counts as `cancel`."""
+    result = await _dialog(ctx, text, None, timeout)
+    return "cancel" if result is None else meaning(result)
+
+
+async def _dialog(
+    ctx: ServerRequestContext[Any, Any], text: str, form: Mapping[str, Any] | None, timeout: float
+) -> types.ElicitResult | None:
+    schema = FORM if form is None else dict(form)
     with anyio.move_on_after(max(0.0, timeout)):
         try:
-            result = await ctx.session.elicit_form(text, FORM, related_request_id=ctx.request_id)
+            return await ctx.session.elicit_form(text, schema, related_request_id=ctx.request_id)
         except (MCPError, ValidationError) as error:
             _log.warning("the client's dialog failed: %s", str(error).splitlines()[0])
-            return "cancel"
-        return meaning(result)
-    return "cancel"
+    return None
 
 
 class InputRequiredAsker:
     """Has the client itself ask and make the same call again with the answer."""
 
-    def __init__(self, asked: str | None, action: str | None, by: str, *, last: bool, holding: HoldingAsker):
+    def __init__(
+        self,
+        asked: str | None,
+        result: types.ElicitResult | None,
+        by: str,
+        *,
+        last: bool,
+        holding: HoldingAsker,
+    ) -> None:
         self._asked = asked
-        self._action = action
+        self._result = result
         self._by = by
         self._last = last
         self._holding = holding
@@ -158,8 +185,8 @@ class InputRequiredAsker:
         if prompt.nested:
             # The call that asks is not the client's own: making that one again would run it twice.
             return await self._holding.ask(prompt)
-        if self._action is not None and self._asked == prompt.approval_id:
-            return answer_of(self._action, by=self._by)
+        if self._result is not None and self._asked == prompt.approval_id:
+            return answer_of(self._result, prompt, by=self._by)
         if self._last:
             return await self._holding.ask(prompt)
         return Answer("deferred", channel="client")
@@ -169,15 +196,15 @@ def choose(
     ctx: ServerRequestContext[Any, Any],
     channel: Channel,
     round: Round,
-    action: str | None,
+    result: types.ElicitResult | None,
     *,
     by: str,
     hold: float,
 ) -> Asker:
-    """The way to ask this client; `action` is the answer that this request brought."""
+    """The way to ask this client; `result` is the reply that this request brought."""
     holding = HoldingAsker(channel, hold)
     if not can_ask(ctx):
         return holding
     if not is_modern(ctx):
         return ElicitAsker(ctx, by)
-    return InputRequiredAsker(round.subject, action, by, last=round.last, holding=holding)
+    return InputRequiredAsker(round.subject, result, by, last=round.last, holding=holding)

@@ -9,6 +9,7 @@ from mcp import types
 
 from packhost.gate.types import Caller, Listing
 from packhost.kinds.base import Tool
+from packhost.manifest.elicit import without
 from packhost.rules.scopes import NetworkScope
 from packhost.server.host import ServerHost
 
@@ -20,18 +21,9 @@ _READS: Final = types.ToolAnnotations(
 
 
 def visible_schema(tool: Tool) -> dict[str, Any]:
-    """A tool's input schema without the parameters that the host fills."""
-    schema = tool.spec.input_schema
-    hidden = tool.hidden
-    if not hidden:
-        return schema
-    shown = {
-        **schema,
-        "properties": {k: v for k, v in schema.get("properties", {}).items() if k not in hidden},
-    }
-    if "required" in schema:
-        shown["required"] = [name for name in schema["required"] if name not in hidden]
-    return shown
+    """A tool's input schema without the parameters that the host fills or a person gives."""
+    schema, unseen = tool.spec.input_schema, tool.unseen
+    return without(schema, unseen) if unseen else schema
 
 
 def as_mcp(tool: Tool) -> types.Tool:

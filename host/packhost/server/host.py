@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from anyio.abc import TaskGroup
 
 from packhost.gate.types import Asker, Caller, CallRequest, Listing, Outcome, Trace
+from packhost.server.afar import Afar
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,10 @@ class ServerHost(Protocol):
     @property
     def tasks(self) -> TaskGroup:
         """Runs what outlives a request."""
+
+    @property
+    def afar(self) -> Afar | None:
+        """Calls that other hosts have in flight; `None` where there can be none."""
 
     def consent(self) -> Consent | None:
         """The change that waits to be accepted."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 import anyio
+from mcp import types
 
 from packhost.errors import PackhostError
 from packhost.gate.types import Answer, CallRequest, Deferred, Outcome, Prompt, Refusal
@@ -26,6 +27,10 @@ _log = logging.getLogger(__name__)
 
 MAX_FLIGHTS: Final = 256
 """Calls in flight at once, those included that nobody attends any more."""
+
+
+Asked = tuple[str, types.ElicitResult]
+"""A question's id, and the client's reply to it."""
 
 
 class _Question:
@@ -51,7 +56,7 @@ class Flight:
         self._scope = anyio.CancelScope()
         self._channel: Channel | None = None
         self._questions: list[_Question] = []
-        self._early: tuple[str, str] | None = None
+        self._early: Asked | None = None
         self._changed = anyio.Event()
         self._collected = anyio.Event()
         self._outcome: Outcome | None = None
@@ -59,8 +64,8 @@ class Flight:
     async def ask(self, prompt: Prompt) -> Answer:
         """Leave the question for the request that attends; unanswered once it has expired."""
         if self._early is not None and self._early[0] == prompt.approval_id:
-            action, self._early = self._early[1], None
-            return answer_of(action, by=self._by)
+            result, self._early = self._early[1], None
+            return answer_of(result, prompt, by=self._by)
         question = _Question(prompt)
         self._questions.append(question)
         self._wake()
@@ -77,15 +82,15 @@ class Flight:
         if self._channel is not None:
             await self._channel.report(progress, total, message)
 
-    def answer(self, approval_id: str, action: str) -> None:
+    def answer(self, approval_id: str, result: types.ElicitResult) -> None:
         """Hand over what the client brought back; too late an answer finds no question and counts no more."""
         for question in self._questions:
             if question.prompt.approval_id == approval_id:
-                question.settle(answer_of(action, by=self._by))
+                question.settle(answer_of(result, question.prompt, by=self._by))
 
-    def answer_ahead(self, approval_id: str, action: str) -> None:
+    def answer_ahead(self, approval_id: str, result: types.ElicitResult) -> None:
         """Hand over the answer to a question that the call is about to ask again."""
-        self._early = (approval_id, action)
+        self._early = (approval_id, result)
 
     async def attend(self, channel: Channel, *, last: bool) -> Outcome | Prompt:
         """Wait for the end or a question that is still open; cancelling this cancels the call.
@@ -130,12 +135,8 @@ class Flight:
             await self._collected.wait()
 
     async def _hold(self, channel: Channel, questions: list[_Question]) -> None:
-        first = questions[0].prompt
         changed = self._changed
-        await channel.waiting(
-            f"waits for a person to approve {first.tool}: {first.approval_id}, "
-            f"`packhost approvals approve {first.approval_id}`"
-        )
+        await channel.waiting(questions[0].prompt.wish)
         with anyio.move_on_after(min(BEAT, self._host.hold)):
             await changed.wait()
         for question in questions:
@@ -154,7 +155,7 @@ class Flights:
         self._host = host
         self._flights: dict[str, Flight] = {}
 
-    def start(self, request: CallRequest, by: str, *, early: tuple[str, str] | None = None) -> Flight | None:
+    def start(self, request: CallRequest, by: str, *, early: Asked | None = None) -> Flight | None:
         """Start a call; `early` answers a question that it will ask again; `None`: too many are in flight."""
         if len(self._flights) >= MAX_FLIGHTS:
             return None

@@ -18,15 +18,27 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 
 from packhost.errors import PackhostError
+from packhost.gate.inline import names_secrets
 from packhost.gate.types import CallRequest, Completed, Deferred, Outcome, Prompt, Refusal
+from packhost.names import new_id
+from packhost.rules.identities import secrets_refused
 from packhost.server.admission import Admission
-from packhost.server.asking import Round, choose, put, reply, round_of
-from packhost.server.callers import Link, can_ask, client_name, identify, is_modern, principal_of, relayed_key
+from packhost.server.asking import Round, choose, meaning, put, response, round_of
+from packhost.server.callers import (
+    Link,
+    can_ask,
+    client_name,
+    identify,
+    identity_of,
+    is_modern,
+    principal_of,
+    relayed_key,
+)
 from packhost.server.catalog import EXPLAIN, STATUS, Catalog
 from packhost.server.channel import Channel
 from packhost.server.demands import own_key, raised
 from packhost.server.host import ServerHost
-from packhost.server.inflight import Flights
+from packhost.server.inflight import Asked, Flights
 from packhost.server.own import explain, instructions, status
 from packhost.server.wire import completed, internal, refusal_of, refused
 
@@ -172,11 +184,19 @@ class GovernedServer(Server[Link]):
 
     async def _govern(self, ctx: Context, params: types.CallToolRequestParams) -> Result:
         caller = raised(ctx, identify(ctx, self._host.principal))
+        if secrets_refused(identity_of(ctx), names_secrets(params.arguments)):
+            return refused(
+                Refusal(
+                    "POLICY_DENIED",
+                    "the token does not have the scope `secrets:read`, and a runtime tool names a secret",
+                    "use a token that was made with `--scope secrets:read`",
+                )
+            )
         channel = Channel(ctx)
         round = round_of(params.request_state)
         if round.key is None and (key := own_key(ctx, caller) or relayed_key(ctx)) is not None:
             round = replace(round, key=key)
-        action = reply(params)
+        result = response(params)
         tool = self._catalog.tool(params.name)
         progress = channel.report if channel.wanted else None
         request = CallRequest(params.name, params.arguments or {}, caller, progress, idem_key=round.key)
@@ -184,30 +204,34 @@ class GovernedServer(Server[Link]):
         outcome: Outcome | Prompt
         flight = None
         if nested and is_modern(ctx) and can_ask(ctx):
-            flight, outcome = await self._fly(request, round, action, channel)
+            if request.idem_key is None:  # by it another host finds the call, should the client go there
+                round = replace(round, key=new_id("flt"))
+                request = replace(request, idem_key=round.key)
+            flight, outcome = await self._fly(request, round, result, channel)
         else:
-            asker = choose(ctx, channel, round, action, by=caller.principal, hold=self._host.hold)
+            asker = choose(ctx, channel, round, result, by=caller.principal, hold=self._host.hold)
             outcome = await self._host.gate.call(request, asker)
         if isinstance(outcome, Deferred):
             outcome = outcome.prompt
         if isinstance(outcome, Prompt):
-            return put(outcome.text, round.next(outcome.approval_id, flight=flight, nested=outcome.nested))
+            after = round.next(outcome.approval_id, flight=flight, nested=outcome.nested)
+            return put(outcome.text, after, outcome.form)
         if isinstance(outcome, Completed):
             return completed(outcome, tool, channel.limit)
         return refused(outcome)
 
     async def _fly(
-        self, request: CallRequest, round: Round, action: str | None, channel: Channel
+        self, request: CallRequest, round: Round, result: types.ElicitResult | None, channel: Channel
     ) -> tuple[str | None, Outcome | Prompt]:
         """Attend a call in flight: the one that asked, or a new one."""
         by = request.caller.principal
-        asked = (round.subject, action) if round.subject is not None and action is not None else None
+        asked = (round.subject, result) if round.subject is not None and result is not None else None
         flight = self._flights.find(round.flight) if round.flight is not None else None
         if flight is not None:
             if asked is not None:
                 flight.answer(*asked)
         elif round.nested:
-            return None, self._gone(round)
+            return None, await self._afar(request, round, asked)
         else:
             # Nothing ran before its own approval, so a call that is gone is simply made again.
             flight = self._flights.start(request, by, early=asked)
@@ -218,6 +242,15 @@ class GovernedServer(Server[Link]):
                 hint="wait until some have ended, or abort a run that is not needed",
             )
         return flight.id, await flight.attend(channel, last=round.last)
+
+    async def _afar(self, request: CallRequest, round: Round, asked: Asked | None) -> Outcome | Prompt:
+        """Attend a call that another host may have in flight; its outcome once it has ended."""
+        afar, by = self._host.afar, request.caller.principal
+        if afar is None or not afar.knows(round.key):
+            return self._gone(round)
+        told = None if asked is None else (asked[0], meaning(asked[1]))
+        found = await afar.attend(round.key, told, by, last=round.last, hold=self._host.hold)
+        return found if found is not None else await self._host.gate.call(request, None)
 
     def _gone(self, round: Round) -> Refusal:
         run_id = self._host.run_of(round.subject) if round.subject is not None else None

@@ -21,7 +21,6 @@ from packhost_packs.agent_runtime.client_tools import KIND as CLIENT
 from packhost_packs.agent_runtime.equipment import Equipment
 from packhost_packs.agent_runtime.ledger import SAME_FAILURES, Ledger
 from packhost_packs.agent_runtime.searching import TOOL as SEARCH_TOOL
-from packhost_packs.agent_runtime.spawning import named
 
 SIDE_BY_SIDE = 8
 """So many reading calls of one batch run at once."""
@@ -43,12 +42,10 @@ _THROWN = frozenset(
 """Codes of calls that started and went wrong: what follows in their batch is not run."""
 
 
-def required(approval: Mapping[str, Any] | None) -> list[str] | None:
-    """Patterns of the tools that a run asks a person for; `None` where it says nothing of it."""
-    require = None if approval is None else approval.get("require")
-    if require is None:
-        return None
-    return ["*"] if require is True else list(require or ())
+def _thrown(outcome: ToolOutcome) -> bool:
+    """Whether a call had started when it went wrong; one that its person called off had not."""
+    called_off = outcome.code == "CANCELLED" and outcome.call_id is None
+    return not outcome.ok and outcome.code in _THROWN and not called_off
 
 
 class Calling:
@@ -115,7 +112,7 @@ class Calling:
         async def one(call: Mapping[str, Any]) -> None:
             outcome = await self._call(call)
             self._finish(pending, call, outcome)
-            thrown.append(not outcome.ok and outcome.code in _THROWN)
+            thrown.append(_thrown(outcome))
 
         if len(calls) == 1:
             await one(calls[0])
@@ -162,7 +159,7 @@ class Calling:
                 outcome = await self._recovered(call)
                 if outcome is not None:
                     self._finish(pending, call, outcome)
-                    thrown |= not outcome.ok and outcome.code in _THROWN
+                    thrown |= _thrown(outcome)
         return thrown
 
     async def _recovered(self, call: Mapping[str, Any]) -> ToolOutcome | None:
@@ -195,11 +192,11 @@ class Calling:
             )
             return outcome
         await self._run.report_progress(f"turn {self._ledger.turns}: `{tool.canonical}`")
-        ask = ""
-        if self._parent.require and named(tool, self._parent.require):
-            ask = f"the run asks a person before each call of `{tool.canonical}`"
+        approving = self._equipment.approving
+        arguments, manner = approving.taken(tool, call["input"])
+        asks = f"the run asks a person before each call of `{tool.canonical}`" if approving.asks(tool) else ""
         return await self._run.call_tool(
-            tool.name, call["input"], tool_use_id=call["id"], ask=ask, calling=self._parent
+            tool.name, arguments, tool_use_id=call["id"], ask=asks, calling=self._parent, manner=manner
         )
 
     async def settle(self, pending: Pending) -> None:

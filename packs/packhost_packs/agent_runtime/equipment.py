@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packhost.api import OfferedTool, RunHandle, ToolOutcome
+from packhost_packs.agent_runtime.approving import approving_of
 from packhost_packs.agent_runtime.client_tools import offered as client_tools
 from packhost_packs.agent_runtime.ledger import Ledger
 from packhost_packs.agent_runtime.searching import FROM, SEARCH, TOOL, Index, asked_for
@@ -41,6 +42,8 @@ class Equipment:
             spawning = spawn_definition(spec["subagent_config"], self.resolved)
             own = _joined(own, run.define([*definitions, spawning])[-1:])
         own = _joined(own, client_tools(spec.get("client_tools") or ()))
+        self.approving = approving_of(spec)
+        own = [self.approving.shown(tool) for tool in own]
         self._all = _kept(own, ledger)
         self._held = {tool.name: tool for tool in self._held_back(spec)}
         self._index: Index | None = None

@@ -16,7 +16,7 @@ import anyio
 from packhost.api import Message, OfferedTool, PackhostError, RunHandle, RunResult, RunStopped
 from packhost_packs.agent_runtime.asking import Asking
 from packhost_packs.agent_runtime.batch import Pending
-from packhost_packs.agent_runtime.calling import Calling, required
+from packhost_packs.agent_runtime.calling import Calling
 from packhost_packs.agent_runtime.children import Parent
 from packhost_packs.agent_runtime.conversation import check_continuation, normalised
 from packhost_packs.agent_runtime.equipment import Equipment
@@ -65,7 +65,6 @@ class _Loop:
         )
         provider = provider_for(self._chosen, run)
         self._asking = Asking(run, self._ledger, self._chosen, provider, stream=bool(spec.get("stream")))
-        self._require = required(spec.get("approval"))
         self._equipment = Equipment(run, (), self._ledger)
         self._calling = self._with(())
 
@@ -119,7 +118,7 @@ class _Loop:
         parent = Parent(
             equipment.resolved,
             equipment.definitions,
-            self._require,
+            equipment.approving.require,
             int(self._spec.get("depth", 0)),
             self._chosen.name,
             self._ledger,

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packhost.api import CallContext, InvalidInput
+from packhost_packs.agent_runtime.approving import joined
 from packhost_packs.agent_runtime.limits import limits_of
+from packhost_packs.agent_runtime.local_tools import local_tools, moved
 from packhost_packs.agent_runtime.profiles import choose
 from packhost_packs.agent_runtime.providers.scripted import MAX_SCRIPT_BYTES, check_script, read_script
 from packhost_packs.agent_runtime.spawning import spawning_of
 from packhost_packs.agent_runtime.strict_json import dumps
 
 LARGEST = 1024 * 1024
-_OF_AGENT = ("approval", "tool_search", "subagent_config")
+_OF_AGENT = ("tool_search", "subagent_config", "disclose_tool_arguments")
 """What a request says, else its saved agent."""
 
 
@@ -44,11 +46,14 @@ def turn_spec(
         **(more or {}),
     }
     if asked.get("runtime_tools"):
-        spec["runtime_tools"] = brought(context, asked["runtime_tools"])
+        spec.update(brought(context, asked["runtime_tools"]))
     for name in _OF_AGENT:
         value = asked.get(name) if asked.get(name) is not None else chosen.agent.get(name)
         if value is not None:
             spec[name] = value
+    approval = joined(chosen.agent.get("approval"), asked.get("approval"))
+    if approval is not None:
+        spec["approval"] = approval
     if "mandatory" in (asked.get("intent"), chosen.agent.get("intent")):  # a request raises, and never lowers
         spec["intent"] = "mandatory"
     if "subagent_config" in spec:
@@ -62,15 +67,25 @@ def turn_spec(
     return spec
 
 
-def brought(context: CallContext, definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Tools for one run, checked; raises `InvalidInput` for the first that could not run."""
+def brought(context: CallContext, definitions: Sequence[Any]) -> dict[str, Any]:
+    """Tools for one run, checked: those that the host runs and those that its caller does.
+
+    Raises `InvalidInput` for the first that could not run.
+    """
     if context.host is None:
         raise InvalidInput(
             "`runtime_tools` needs the host's services",
             path="/runtime_tools",
             hint="call it through the host",
         )
-    return context.host.check_inline(definitions)
+    local = local_tools(definitions)
+    own = {place: one for place, one in enumerate(definitions) if place not in local}
+    found: dict[str, Any] = {"client_tools": list(local.values())} if local else {}
+    try:
+        return found | ({"runtime_tools": context.host.check_inline(list(own.values()))} if own else {})
+    except InvalidInput as error:
+        error.data["path"] = moved(str(error.data.get("path", "")), list(own))
+        raise
 
 
 def check_size(definitions: Sequence[Any]) -> None:

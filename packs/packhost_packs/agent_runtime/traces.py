@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from packhost.api import Message, OfferedTool, RecordedMessage, RunRecord
+from packhost_packs.agent_runtime.approving import approving_of
 from packhost_packs.agent_runtime.conversation import as_seen_by
 from packhost_packs.agent_runtime.deeds import events_of
 from packhost_packs.agent_runtime.ledger import spent_in
@@ -32,7 +33,10 @@ def trace_of(record: RunRecord) -> dict[str, Any]:
     asked = {call["name"] for reply in replies.values() for call in reply["requested"]}
     trace: dict[str, Any] = {
         "protocol": protocol,
-        "tools": [_tool(one, name, protocol, record) for name, one in _on_offer(record, state, asked)],
+        "tools": [
+            _tool(one and approving_of(spec).shown(one), name, protocol, record)
+            for name, one in _on_offer(record, state, asked)
+        ],
         "messages": list(_messages(record, protocol, native.get("profile"), given, replies)),
         "budgets": dict(spec.get("limits", {})),
         "used": _used(state),

@@ -15,7 +15,7 @@ from typing import Any
 from packhost.errors import Code, Conflict, NotFound
 from packhost.journal import digest
 from packhost.store.base import Reading, Tx
-from packhost.store.ops import approvals
+from packhost.store.ops import approvals, questions
 from packhost.store.rows import (
     DIRECT,
     EndStatus,
@@ -257,6 +257,7 @@ def interrupt(tx: Tx, row: ExecutionSummary, by: str, *, handed_over: bool = Fal
     tx.emit(f"run.{status}", data, execution_id=row.id, actor=by)
     if status == "aborted":
         approvals.cancel_of_run(tx, row.id, by)
+        questions.cancel_of_run(tx, row.id, by)
     if status == "interrupted":
         tx.touch(INTERRUPTED)
     return row.id
@@ -337,6 +338,7 @@ def _end(
     }
     tx.emit(f"run.{status}", data, execution_id=id, actor=by)
     approvals.cancel_of_run(tx, id, by)
+    questions.cancel_of_run(tx, id, by)
 
 
 def _lose_calls(tx: Tx, id: str, now: float) -> list[str]:
