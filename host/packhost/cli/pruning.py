@@ -78,8 +78,8 @@ def prune(
     Events of a run that has not ended stay, and all after them. What goes is on record with its last hash, so
     that `packhost audit verify` proves the rest; with the file of --export it proves the whole:
     `packhost audit verify --export FILE --join`. Keep that file where this machine cannot change it.
-    Approvals and grants go once nothing can use or names them, sessions once they have no run left. Where there
-    is an operator, it takes the passphrase.
+    Approvals and grants go once nothing can use or names them, sessions once they have no run left. Where
+    there is an operator, it takes the passphrase.
     """
     refuse_agents("packhost store prune")
     if export is not None and without_export:
