@@ -12,12 +12,14 @@ import pytest
 
 import packhost_packs.agent_runtime
 from packhost.control.base import Parts
-from packhost.control.evidence import evidence_of
+from packhost.control.evidence import evidence_of, runs_trace
 from packhost.executions.answers import checkpoint_of
 from packhost.hookspecs import build_plugins
 from packhost.store.ops import events, executions, sessions
+from packhost.trace import check
 
 pytestmark = pytest.mark.anyio
+(WRITERS,) = build_plugins([packhost_packs.agent_runtime]).hook.packhost_trace_writers()
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:
@@ -43,9 +45,8 @@ DONE = {"text": "done"}
 @pytest.fixture
 def proof(lab: Any) -> Callable[[str], Any]:
     """What the record proves of a run."""
-    (writers,) = build_plugins([packhost_packs.agent_runtime]).hook.packhost_trace_writers()
     nothing: Any = SimpleNamespace()
-    parts = Parts(nothing, lab.store, lab.gate, lab.runs, lab.configuration, nothing, "ann", writers)
+    parts = Parts(nothing, lab.store, lab.gate, lab.runs, lab.configuration, nothing, "ann", WRITERS)
     return lambda run_id: evidence_of(parts, lab.row(run_id))
 
 
@@ -280,6 +281,21 @@ async def test_a_resumption_that_dies_before_it_got_on_can_be_made_again(buildin
         with anyio.fail_after(5):
             outcome = await lab.call("resume_workflow", asked)
         assert outcome.value["outcome"] == "completed"
+
+
+async def test_a_trace_holds_the_callers_tools_to_their_schema_and_their_marks(client: Any, lab: Any) -> None:
+    tools = [tool("one", origin="webmcp"), tool("two")]
+    await client.start(asks(("a", "one"), ("b", "two")), DONE, client_tools=tools)
+    await client.send(a="A", b="B")
+    nothing: Any = SimpleNamespace()
+    parts = Parts(nothing, lab.store, lab.gate, lab.runs, lab.configuration, nothing, "ann", WRITERS)
+    trace = await runs_trace(parts, {"id": client.run_id, "node": ""})
+    shown = {one["name"]: one for one in trace["tools"] if one["name"] in ("one", "two")}
+    assert shown["one"]["input_schema"] == tools[0]["parameters_schema"]
+    assert [shown[name]["untrusted_output"] for name in ("one", "two")] == [True, False]
+    assert list(check(trace).issues) == []
+    bare = json.loads(json.dumps(trace).replace("UNTRUSTED_TOOL_OUTPUT", "OUTPUT"))
+    assert "UNTRUSTED_UNWRAPPED" in check(bare).codes
 
 
 async def test_evidence_says_which_calls_were_made_by_the_caller_and_which_still_wait(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from packhost.api import Message, OfferedTool, RecordedMessage, RunRecord
+from packhost_packs.agent_runtime import client_tools
 from packhost_packs.agent_runtime.approving import approving_of
 from packhost_packs.agent_runtime.conversation import as_seen_by
 from packhost_packs.agent_runtime.deeds import events_of
@@ -149,7 +150,8 @@ def _on_offer(
     record: RunRecord, state: Mapping[str, Any], asked: set[str]
 ) -> Iterator[tuple[str, OfferedTool | None]]:
     """The tools that were on offer; one that is no more has no schema. A call may use the canonical name."""
-    known = {tool.name: tool for tool in record.tools}
+    of_caller = client_tools.offered(record.spec.get("client_tools") or ())
+    known = {tool.name: tool for tool in (*record.tools, *of_caller)}
     for name in state.get("tools", ()):
         tool = known.get(name)
         yield name, tool
@@ -160,9 +162,11 @@ def _on_offer(
 def _tool(tool: OfferedTool | None, name: str, protocol: str, record: RunRecord) -> dict[str, Any]:
     description = tool.description if tool is not None else ""
     schema = tool.input_schema if tool is not None else {}
+    of_caller = (one["name"] for one in record.spec.get("client_tools") or () if client_tools.untrusted(one))
+    untrusted = record.untrusted if tool is None or tool.kind != client_tools.KIND else frozenset(of_caller)
     marks = {
         "idempotent": tool is not None and tool.idempotent,
-        "untrusted_output": tool is not None and tool.name in record.untrusted,
+        "untrusted_output": tool is not None and tool.name in untrusted,
     }
     if protocol == chat.PROTOCOL:
         function = {"name": name, "description": description, "parameters": schema}
