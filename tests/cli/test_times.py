@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packhost.cli.times import span
+from packhost.cli.times import left, span
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,17 @@ from packhost.cli.times import span
 )
 def test_a_span_is_said_in_the_largest_unit_that_is_exact(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (598.4, "9 minutes 58 seconds"),
+        (7_200.0, "2 hours"),
+        (90_061.0, "1 day 1 hour"),
+        (0.2, "0 seconds"),
+        (-3.0, "0 seconds"),
+    ],
+)
+def test_what_is_left_is_said_in_its_two_largest_units(seconds: float, words: str) -> None:
+    assert left(seconds) == words

@@ -16,6 +16,9 @@ from packhost.cli.sources import coloured, source_lines
 from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.gate.display import visible
 
+_NAMED = 5
+"""Tools of one missing line that are named; the others are counted."""
+
 
 @click.command(
     "accept",
@@ -48,7 +51,26 @@ def command(ctx: click.Context, yes: bool, workspace: Path | None, as_json: bool
     elif not as_json:
         click.echo(_listing(found))
     request(workspace, "accept.apply", digest=found["digest"], channel="cli", signed=signed)
-    _end(ctx, as_json, {**found, "pending": False, "accepted": True}, "accepted; it is in force")
+    sentence = "accepted; it is in force"
+    if not as_json:
+        sentence = "\n".join([sentence, *_withheld(request(workspace, "status")["withheld"])])
+    _end(ctx, as_json, {**found, "pending": False, "accepted": True}, sentence)
+
+
+def _withheld(held: list[dict[str, str]]) -> list[str]:
+    """What is not on offer all the same, and the line that would change it."""
+    missing: dict[tuple[str, str], list[str]] = {}
+    for one in held:
+        needed = one["reason"].rpartition(" does not cover ")[2].strip("`")
+        missing.setdefault((one["layer"], needed), []).append(one["tool"])
+    lines = ["Still withheld:"] if missing else []
+    for (layer, needed), tools in missing.items():
+        where = "`bound`" if layer.startswith("workspace bound") else f"the scopes of {layer}"
+        names = ", ".join(tools[:_NAMED]) + (
+            f" and {len(tools) - _NAMED} more" if len(tools) > _NAMED else ""
+        )
+        lines.append(visible(f"  {names}: to allow it, add `- {needed}` to {where}, then accept again"))
+    return lines
 
 
 def _listing(found: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from packhost.cli.output import pretty, print_facts, print_json, print_table
 from packhost.cli.run import OK, REFUSED
 from packhost.cli.signing import take_pen
 from packhost.cli.terminal import Terminal, refuse_agents
+from packhost.cli.times import left
 from packhost.errors import InvalidInput
 from packhost.gate.display import whole_lines
 
@@ -58,9 +59,8 @@ def list_approvals(
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    left = round(row["expires_at"] - time.time())
-    ends = f"in {max(0, left)} s" if row["status"] == "pending" else ""
-    return row["id"], row["status"], row["tool"], row["client"], ends
+    ends = f"in {left(row['expires_at'] - time.time())}"
+    return row["id"], row["status"], row["tool"], row["client"], ends if row["status"] == "pending" else ""
 
 
 @command.command(

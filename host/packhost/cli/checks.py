@@ -20,6 +20,7 @@ from packhost.sandbox.openat2 import Openat2, best_opener
 from packhost.store.info import wal_reset_bug
 from packhost.store.lock import LOCK_NAME, Holder, HostLock
 from packhost.transports.holder import stopped
+from packhost.workspace.paths import RUNS_ON
 from packhost.workspace.root import CONFIG_FILE, Root
 
 State = Literal["ok", "note", "broken"]
@@ -140,7 +141,7 @@ def configuration(status: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("consent", "ok", "nothing was accepted yet: the defaults hold")
     for problem in status["problems"]:
         if problem != status.get("broken"):
-            yield Check("problem", "broken", problem)
+            yield Check("problem", "note" if RUNS_ON in problem else "broken", problem)
     for warning in status.get("warnings", ()):
         yield Check("warning", "note", warning)
     yield Check("tools", "ok" if status["tools"] else "broken", f"{len(status['tools'])} on offer")

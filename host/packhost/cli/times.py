@@ -21,6 +21,16 @@ def span(seconds: float) -> str:
     return f"{seconds:g} seconds"
 
 
+def left(seconds: float) -> str:
+    """What is left of a time, in its two largest units: `9 minutes 58 seconds`, `2 hours`."""
+    whole, said = max(0, round(seconds)), []
+    for size, name in (*_UNITS, (1, "second")):
+        count, whole = divmod(whole, size)
+        if count:
+            said.append(f"{count} {name}{'s' if count > 1 else ''}")
+    return " ".join(said[:2]) or "0 seconds"
+
+
 class DurationType(click.ParamType[float]):
     """Seconds, written `90s`, `30m`, `2h`, `30d`."""
 

@@ -24,7 +24,7 @@ def command() -> None:
 @workspace_option
 @json_option
 def list_tools(everything: bool, workspace: Path | None, as_json: bool) -> None:
-    """List the tools on offer."""
+    """List the tools on offer, each with what the workspace leaves of its scopes."""
     found = request(workspace, "tools.list", all=everything)
     if as_json:
         print_json(found)
@@ -49,7 +49,7 @@ def _row(tool: dict[str, Any]) -> tuple[str, ...]:
     return (
         tool["tool"],
         tool["permission"],
-        "\n".join(tool["scopes"]) or "none",
+        "\n".join(tool["remaining"]) or "none",
         ", ".join(name.removeprefix(own) for name in tool["required_approvals"]) or "none",
     )
 
@@ -76,6 +76,10 @@ def show(tool: str, workspace: Path | None, as_json: bool) -> None:
             ("Permission", found["permission"]),
             ("Approvals", ", ".join(found["required_approvals"]) or "none"),
             ("Scopes", "\n".join(found["scopes"]) or "none"),
+            (
+                "Left of them",
+                "\n".join(found["remaining"]) if found["remaining"] != found["scopes"] else None,
+            ),
             ("Layers", "\n".join(_layer(layer) for layer in found["layers"])),
             ("Withheld by", found["withheld_by"]),
             ("Enforced", found["enforcement"]),

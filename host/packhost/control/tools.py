@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from packhost.control.base import Parts, text
 from packhost.errors import InvalidInput, PackhostError
-from packhost.gate.catalog import Entry
+from packhost.gate.catalog import Catalog, Entry
 from packhost.gate.recall import key_of
-from packhost.gate.types import Answer, Caller, CallRequest, Completed, Deferred, Outcome, Prompt
+from packhost.gate.types import Answer, Caller, CallRequest, Completed, Deferred, Outcome, Prompt, Refusal
+from packhost.rules.remaining import remaining
 from packhost.rules.scopes import format_scope
 
 CLI_CLIENT = "packhost-cli"
+_WIRE: Final = re.compile(r"`([a-z][a-z0-9-]*_[a-z0-9_-]+)`")
 
 
 async def listing(parts: Parts, params: Mapping[str, Any]) -> Any:
@@ -101,6 +105,7 @@ def describe(entry: Entry) -> dict[str, Any]:
         "kind": spec.kind,
         "required_approvals": list(spec.required_approvals),
         "scopes": [format_scope(scope) for scope in tool.scopes],
+        "remaining": [line for scope in tool.scopes for line in remaining(scope, entry.layers)],
         "enforcement": entry.kind.enforcement(tool),
         "idempotent": spec.idempotent,
     }
@@ -121,7 +126,21 @@ async def call(parts: Parts, params: Mapping[str, Any]) -> Any:
     """
     asker = _Nobody() if params.get("attended") is False else None
     outcome = await parts.gate.call(await _request(parts, params), asker)
+    if isinstance(outcome, Refusal):
+        catalog = parts.configuration().catalog
+        message, hint = _canonical(outcome.message, catalog), _canonical(outcome.hint, catalog)
+        outcome = replace(outcome, message=message, hint=hint)
     return outcome_json(outcome)
+
+
+def _canonical(said: str, catalog: Catalog) -> str:
+    """What is said, with each tool named as it is at the command line; clients know tools by wire names."""
+
+    def named(match: re.Match[str]) -> str:
+        entry = catalog.find(match[1])
+        return f"`{entry.tool.id.canonical}`" if entry is not None else match[0]
+
+    return _WIRE.sub(named, said)
 
 
 async def explain(parts: Parts, params: Mapping[str, Any]) -> Any:

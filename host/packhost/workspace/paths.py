@@ -39,6 +39,8 @@ _CHANGES: Final[dict[tuple[bool, bool], Literal["new", "gone", "changed"]]] = {
     (True, False): "gone",
     (True, True): "changed",
 }
+RUNS_ON: Final = "the accepted copy runs on"
+"""Ends what is said of a pack that was edited: nothing is wrong, and nothing changed yet."""
 _WIDEST: Final = 500
 """Characters of one shown line."""
 
@@ -125,7 +127,7 @@ class PathPacks:
     def _against(self, old: PinnedPack, path: str) -> list[Problem]:
         problems = []
         if self.current.get(path) != old.sha256:
-            message = f"the pack `{old.id}` in `{path}` is not what was accepted; the accepted copy runs on"
+            message = f"the pack `{old.id}` in `{path}` is not what was accepted; {RUNS_ON}"
             hint = "let a person look at it and run `packhost accept`"
             problems.append(Problem("PACK_CHANGED", message, hint, pack=old.id))
         if not self.kept(old):
