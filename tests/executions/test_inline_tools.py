@@ -181,7 +181,11 @@ def without(name: str) -> dict[str, Any]:
         (custom("spawn_subagent"), "collides with the reserved tool name"),
         (custom("9lives"), "its name is not"),
         (custom(tool_type="python"), "`python` is no type of tool"),
-        (custom(tool_type="local"), "send it in `client_tools`"),
+        (
+            {"tool_type": "local", "name": "ask"},
+            "missing required fields: `description`, `parameters_schema`",
+        ),
+        ({**custom(tool_type="local"), "name": "tool_search"}, "reserved"),
         (custom(colour="red"), "`colour` is not known"),
         (custom(code="'{{secret:KEY}}'"), "cannot reference {{secret:KEY}}"),
         (custom(code="def f("), "line 1 of `code`"),
@@ -371,3 +375,18 @@ async def test_there_is_no_limit_on_their_number(lab: Any) -> None:
     lab.script(DONE)
     outcome = await lab.turn(loop=True, runtime_tools=many(400))
     assert outcome.value["outcome"] == "completed"
+
+
+async def test_a_local_tool_pauses_the_run_for_its_caller(lab: Any) -> None:
+    lab.script(calls("ask", "double", n=2), DONE)
+    ask = {"name": "ask", "description": "Ask.", "toolType": "local", "parametersSchema": OBJECT}
+    outcome = await lab.turn(loop=True, runtime_tools=[ask, custom()])
+    assert outcome.value["outcome"] == "paused"
+    assert lab.row(outcome.value["run_id"]).waiting_on.startswith("client:")
+
+
+async def test_the_place_of_a_mistake_counts_local_tools_too(lab: Any) -> None:
+    lab.script(DONE)
+    ask = {"name": "ask", "description": "Ask.", "tool_type": "local", "parameters_schema": OBJECT}
+    outcome = await lab.turn(loop=True, runtime_tools=[ask, custom(colour="red")])
+    assert outcome.data["path"] == "/runtime_tools/1/colour"
