@@ -214,7 +214,7 @@ class _Snapshot(PostgresReading):
         cursor = self.cursor.connection.cursor(f"rows_{len(self._cursors)}")
         self._cursors.append(cursor)
         cursor.itersize = _FETCH
-        return cursor.execute(self._statements[sql][0], params)
+        return cursor.execute(self._statements[sql].text, params)
 
     def close(self, connection: Bounded) -> None:
         """End it, and every look in it that was left early."""

@@ -17,10 +17,10 @@ OLDEST = 13
 """The first PostgreSQL that tells what became of a transaction by its full number."""
 CONNECT_WITHIN = 5
 """Seconds to reach the database, unless the address says otherwise."""
-LOCK_WITHIN = 8.0
+LOCK_WITHIN = 5.0
 """Seconds to wait for the writers' lock, or for a row."""
 IDLE_WITHIN = 4.0
-"""Seconds that a transaction may rest before PostgreSQL ends it: a stopped host gives way within them."""
+"""Seconds that a transaction may rest before it is ended: a stopped host gives way after them."""
 STATEMENT_WITHIN = 10.0
 """Seconds for one statement of a writer."""
 READ_WITHIN = 3.0

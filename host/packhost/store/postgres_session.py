@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors
@@ -14,7 +15,7 @@ from packhost.journal import GENESIS, canonical
 from packhost.store.address import Address
 from packhost.store.base import Rows
 from packhost.store.chain import Chain
-from packhost.store.postgres_connection import Bounded, explain, is_lost
+from packhost.store.postgres_connection import IDLE_WITHIN, Bounded, explain, is_lost
 from packhost.store.postgres_link import Link
 from packhost.store.writer import CommitUnknown
 
@@ -31,26 +32,46 @@ _BEGIN = (
     " LEFT JOIN (SELECT id, hash FROM events ORDER BY id DESC LIMIT 1) AS e ON true"
 )
 _BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {CLOCK}"
+_END_RESTING = (
+    # in the middle of statements that are not waited for PostgreSQL does not take its client for idle
+    "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid=l.pid"
+    " WHERE l.locktype='advisory' AND l.granted AND l.objsubid=1 AND l.database="
+    "(SELECT oid FROM pg_database WHERE datname=current_database())"
+    " AND l.classid::bigint=%s AND l.objid::bigint=%s AND a.wait_event='ClientRead'"
+    " AND a.query_start < clock_timestamp() - make_interval(secs => %s)"
+)
 _END_STALE = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid=%s AND backend_xid=%s::xid8::xid"
 )
 _WRITES = ("INSERT", "UPDATE", "DELETE")
+_GIVES = ("SELECT", "WITH", "VALUES")
+
+
+class Statement(NamedTuple):
+    """A statement as psycopg takes it: `%s` for `?`; whether it changes rows, and whether it gives any."""
+
+    text: bytes
+    writes: bool
+    gives: bool
 
 
 class Statements:
-    """Statements as psycopg takes them: `%s` for `?`; kept, since there are few."""
+    """Statements by their text; kept, since there are few."""
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[bytes, bool]] = {}
+        self._known: dict[str, Statement] = {}
 
-    def __getitem__(self, statement: str) -> tuple[bytes, bool]:
-        """The text, and whether it changes rows."""
-        found = self._known.get(statement)
+    def __getitem__(self, sql: str) -> Statement:
+        """What a statement is."""
+        found = self._known.get(sql)
         if found is None:
-            text = statement.replace("%", "%%").replace("?", "%s").encode()
-            found = self._known[statement] = (text, statement.lstrip().upper().startswith(_WRITES))
+            plain = sql.lstrip().upper()
+            writes = plain.startswith(_WRITES)
+            gives = plain.startswith(_GIVES) or (writes and " RETURNING " in plain)
+            text = sql.replace("%", "%%").replace("?", "%s").encode()
+            found = self._known[sql] = Statement(text, writes, gives)
         return found
 
 
@@ -94,6 +115,9 @@ class Fetched:
         return self._rows
 
 
+_NOTHING = Fetched(())
+
+
 class _View:
     """Statements on whatever connection it is bound to."""
 
@@ -114,7 +138,7 @@ class _View:
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Rows:
         """Run one statement with `?` placeholders; its rows are all here when it returns."""
         cursor = self.cursor
-        cursor.execute(self._statements[sql][0], params)
+        cursor.execute(self._statements[sql].text, params)
         return Fetched(cursor.fetchall() if cursor.description else ())
 
     def now(self) -> float:
@@ -153,6 +177,8 @@ class PostgresTx(_View):
         self._xid = ""
         self.backend = 0
         self.changes = 0
+        self._pipeline: ExitStack | None = None
+        self._sink: psycopg.Cursor[tuple[Any, ...]] | None = None
 
     def begin(self) -> None:
         """Take the lock. Raises psycopg's errors, or `StoreUnavailable` when the database is lost."""
@@ -163,12 +189,21 @@ class PostgresTx(_View):
                 self._open(connection)
                 return
             except (psycopg.Error, OSError) as error:
-                if not is_lost(error):
+                if is_lost(error):
+                    self._link.lose(connection, error)
+                else:
                     self._give_up()
-                    raise
-                self._link.lose(connection, error)
+                    if not isinstance(error, errors.LockNotAvailable) or not self._made_way(connection):
+                        raise
                 if attempt == 2:
                     raise
+
+    def _made_way(self, connection: Bounded) -> bool:
+        """Whether who holds the lock was found to rest, as a stopped host does, and was ended."""
+        high, low = divmod(self._address.lock % 2**64, 2**32)
+        with connection.cursor() as cursor:
+            cursor.execute(_END_RESTING, (high, low, IDLE_WITHIN))
+            return bool(cursor.fetchall())
 
     def _open(self, connection: Bounded) -> None:
         self._bind(connection)
@@ -178,13 +213,41 @@ class PostgresTx(_View):
         self._chain.begin_at(id or 0, hash or GENESIS)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> Rows:
-        """Run one statement with `?` placeholders."""
-        text, writes = self._statements[sql]
+        """Run one statement with `?` placeholders.
+
+        What gives no rows is sent and not waited for: that it failed shows at the next statement that
+        does, or at the commit.
+        """
+        statement = self._statements[sql]
+        if statement.writes and not statement.gives:
+            self._unawaited().execute(statement.text, params)
+            self.changes += 1
+            return _NOTHING
+        if not statement.gives:
+            self._caught_up()
         cursor = self.cursor
-        cursor.execute(text, params)
-        if writes:
-            self.changes += cursor.rowcount
-        return Fetched(cursor.fetchall() if cursor.description else ())
+        cursor.execute(statement.text, params)
+        if not statement.gives:
+            return Fetched(cursor.fetchall() if cursor.description else ())
+        rows = cursor.fetchall()
+        if statement.writes:
+            self.changes += len(rows)
+        return Fetched(rows)
+
+    def _unawaited(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        """A cursor whose statements are not waited for."""
+        if self._sink is None:
+            connection = self.cursor.connection
+            pipeline = ExitStack()
+            pipeline.enter_context(connection.pipeline())
+            self._pipeline, self._sink = pipeline, connection.cursor()
+        return self._sink
+
+    def _caught_up(self) -> None:
+        """Wait for all that was sent; raises the first error that it met."""
+        pipeline, self._pipeline, self._sink = self._pipeline, None, None
+        if pipeline is not None:
+            pipeline.close()
 
     def touch(self, topic: str) -> None:
         """Wake whoever watches the topic, on every host, after the commit."""
@@ -214,6 +277,7 @@ class PostgresTx(_View):
             news = payload(self._chain.last[0], told).replace("'", "''")
             text = f"NOTIFY \"{self._address.schema}\", '{news}'; COMMIT"
         cursor = self.cursor
+        self._caught_up()
         try:
             cursor.execute(text.encode(), prepare=False)
             while cursor.nextset():
@@ -244,6 +308,8 @@ class PostgresTx(_View):
 
     def _give_up(self) -> None:
         connection = self._connection
+        with suppress(psycopg.Error, OSError):
+            self._caught_up()
         if connection is None or not self._link.connected:
             return
         try:
