@@ -71,6 +71,10 @@ class Keeper:
     def _address(self) -> Address:
         return address_of(self._workspace.store, self.root.hash, self._workspace.secrets)
 
+    def _name(self) -> str:
+        """What the store calls the workspace: hosts on several machines may share it by a name."""
+        return self.root.hash if self.sqlite else self._address().workspace
+
     def _open(self) -> Store:
         return open_store(self._workspace.store, self.state, self.root.hash, self._workspace.secrets)
 
@@ -136,6 +140,7 @@ class Keeper:
         return backup(
             target,
             state=state,
+            workspace=self._name(),
             root=str(self.root.path),
             version=version("packhost"),
             kind="sqlite" if self.sqlite else "postgresql",
@@ -152,7 +157,7 @@ class Keeper:
 
     def check(self, file: Path) -> Manifest:
         """What a backup holds, when it can be restored here."""
-        return restoring.check(file, self.state)
+        return restoring.check(file, self._name())
 
     def restore(self, file: Path, *, with_consent: bool, progress: Progress | None = None) -> Restored:
         """Put a backup in the place of the present state, which is kept aside."""

@@ -118,6 +118,7 @@ def backup(
     target: Path,
     *,
     state: Path,
+    workspace: str,
     root: str,
     version: str,
     kind: str,
@@ -127,7 +128,8 @@ def backup(
 ) -> Manifest:
     """Write a backup to `target`, which must not exist; there is either a whole one or none.
 
-    `copy` writes the store to a path; `look` gives that copy's schema and head, and why it does not verify.
+    `workspace` is the name that the store goes by; `copy` writes it to a path; `look` gives that copy's
+    schema and head, and why it does not verify.
     Raises `InvalidInput` for a target that exists or cannot be written, `StoreUnavailable` as `copy` does.
     """
     if target.exists() or target.is_symlink():
@@ -142,7 +144,7 @@ def backup(
             kept = [(name, path, _part(name, path)) for name, path in sources]
             parts = tuple(part for _, _, part in kept)
             manifest = Manifest(
-                FORMAT, version, state.name, root, kind, time.time(), schema, head.id, head.hash, fault, parts
+                FORMAT, version, workspace, root, kind, time.time(), schema, head.id, head.hash, fault, parts
             )
             archive = folder / "backup.tar"
             _write(archive, manifest, [(part, path) for _, path, part in kept], progress)

@@ -37,7 +37,7 @@ def restore_postgres(
 
     Raises `StoreUnavailable` while a host takes part anywhere, and as `restoring.restore_sqlite`.
     """
-    manifest = restoring.check(file, state)
+    manifest = restoring.check(file, address.workspace)
     if manifest.kind != "postgresql":
         raise InvalidInput(f"`{file}` holds a {manifest.kind} store", hint="this workspace's is PostgreSQL")
     present = _present(address)

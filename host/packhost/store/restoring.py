@@ -60,16 +60,16 @@ class Withdrawn:
     head: Head | None = None
 
 
-def check(file: Path, state: Path) -> Manifest:
-    """What a backup holds, when it is one of this workspace that this packhost can use.
+def check(file: Path, workspace: str) -> Manifest:
+    """What a backup holds, when it is one of the store of that name that this packhost can use.
 
     Raises `InvalidInput` for another workspace's, `PackhostError` with `STORE_NEWER` for a later packhost's.
     """
     manifest = read_manifest(file)
-    if manifest.workspace != state.name:
+    if manifest.workspace != workspace:
         raise InvalidInput(
             f"`{file}` is a backup of another workspace, `{manifest.root}`",
-            hint="restore it where that workspace lies: what is in it is bound to that path",
+            hint="restore it where that workspace lies: what is in it is bound to that",
         )
     known = MIGRATIONS[-1].version
     if manifest.schema > known:
@@ -88,7 +88,7 @@ def restore_sqlite(
 
     Raises as `check` does, and `InvalidInput` for a backup whose record does not verify.
     """
-    manifest = check(file, state)
+    manifest = check(file, state.name)
     if manifest.kind != "sqlite":
         raise InvalidInput(f"`{file}` holds a {manifest.kind} store", hint="this workspace's is SQLite")
     present = _present(state)
