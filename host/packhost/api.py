@@ -4,7 +4,7 @@ A handler is `def handler(context: CallContext, arguments: dict)`, sync or async
 data or raises `ToolFailed`. Hooks are described in `packhost.hookspecs`.
 """
 
-from packhost.errors import Code, InvalidInput, NotFound, PackhostError, ScopeDenied, ToolFailed
+from packhost.errors import Code, Conflict, InvalidInput, NotFound, PackhostError, ScopeDenied, ToolFailed
 from packhost.hookspecs import hookimpl
 from packhost.kinds.awaits import await_calls, awaited, take_answers
 from packhost.kinds.base import Kind, Located, Tool
@@ -35,6 +35,7 @@ from packhost.manifest.schemas import input_fault, schema_fault
 __all__ = [
     "CallContext",
     "Code",
+    "Conflict",
     "Connection",
     "FetchReply",
     "FileStat",

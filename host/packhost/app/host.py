@@ -26,6 +26,7 @@ from packhost.control.consent import status_json
 from packhost.control.operations import LocalControl
 from packhost.control.retention import keep_retention
 from packhost.errors import PackhostError, StoreUnavailable
+from packhost.executions.offers import offer
 from packhost.executions.runs import Runs
 from packhost.gate.assets import Assets
 from packhost.gate.configuration import Configuration
@@ -36,7 +37,7 @@ from packhost.gate.questions import PREFIX
 from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Kind
 from packhost.kinds.code import CodeKind
-from packhost.kinds.context import ApprovalService, RunDriver, RunService, SessionService
+from packhost.kinds.context import ApprovalService, OfferedTool, RunDriver, RunService, SessionService
 from packhost.kinds.http import HttpKind
 from packhost.kinds.identity import Identity
 from packhost.kinds.python import PythonKind
@@ -91,6 +92,11 @@ class Services:
         self.approvals = approvals
         self.assets = assets
         self._configuration = configuration
+
+    def described(self, name: str) -> OfferedTool | None:
+        """A tool that this host lists, by its wire or canonical name."""
+        entry = self._configuration().catalog.find(name)
+        return None if entry is None or entry.uncovered is not None else offer(entry.tool)
 
     def section(self, pack: str) -> Mapping[str, Any]:
         """A pack's own section of `packhost.yaml`, as it was accepted."""

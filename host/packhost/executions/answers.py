@@ -15,6 +15,7 @@ from packhost.errors import Conflict, InvalidInput, NotFound
 from packhost.gate.display import as_text
 from packhost.journal import digest
 from packhost.kinds.awaits import Group, groups_of, past_of, same_output
+from packhost.kinds.context import Amend
 from packhost.store.base import Tx
 from packhost.store.ops import executions
 from packhost.store.rows import ExecutionRow
@@ -35,11 +36,12 @@ class Resumption:
     background: bool = False
     checkpoint: str | None = None
     answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    amend: Amend | None = None
 
     @property
     def bound(self) -> bool:
         """Whether it is meant for one pause alone."""
-        return self.checkpoint is not None or bool(self.answers)
+        return self.checkpoint is not None or bool(self.answers) or self.amend is not None
 
 
 def pause(tx: Tx, id: str, owner: str, epoch: int, state_json: str, waiting_on: str | None) -> None:
@@ -60,6 +62,9 @@ def resume(tx: Tx, id: str, owner: str, ttl: float, wanted: Resumption) -> int |
     row = executions.get(tx, id)
     state: dict[str, Any] = json.loads(row.state_json) if row.state_json else {}
     _check_pause(tx, row, state, wanted)
+    if wanted.amend is not None and (more := wanted.amend(json.loads(row.spec_json)["spec"], state)):
+        state.update(more)
+        _write(tx, row, state)
     groups = list(groups_of(state))
     if wanted.answers:
         _keep(tx, row, state, groups, wanted)
@@ -165,8 +170,7 @@ def _keep(
             taken[group.outside(inside)] = {"answer": answer, "group": group}
     if not taken:
         return
-    text = as_text(state)
-    tx.execute("UPDATE executions SET state_json=?, updated_at=? WHERE id=?", (text, tx.now(), row.id))
+    _write(tx, row, state)
     for identity, one in taken.items():
         data: dict[str, Any] = {
             "tool_call_id": identity,
@@ -176,6 +180,11 @@ def _keep(
         if one["group"].branch:
             data["branch"] = one["group"].branch
         tx.emit("call.answered", data, execution_id=row.id, actor=wanted.by)
+
+
+def _write(tx: Tx, row: ExecutionRow, state: Mapping[str, Any]) -> None:
+    text = as_text(state)
+    tx.execute("UPDATE executions SET state_json=?, updated_at=? WHERE id=?", (text, tx.now(), row.id))
 
 
 def _place(identity: str, groups: Sequence[Group]) -> tuple[Group | None, str]:

@@ -26,7 +26,7 @@ from packhost.executions.request import Request, answers_of, request_of, view_of
 from packhost.executions.unasked import Unasked
 from packhost.gate import Gate
 from packhost.gate.configuration import Configuration
-from packhost.kinds.context import CallContext, RunDriver, RunView
+from packhost.kinds.context import Amend, CallContext, RunDriver, RunView
 from packhost.names import new_id
 from packhost.store.base import Store
 from packhost.store.ops import executions
@@ -188,6 +188,7 @@ class Runs:
         context: CallContext,
         outputs: Mapping[str, Mapping[str, Any]] | None = None,
         checkpoint: str | None = None,
+        amend: Amend | None = None,
     ) -> RunView:
         """Let a run go on, with what came of the calls that it waits for; see `RunService.resume`.
 
@@ -201,7 +202,7 @@ class Runs:
                 hint=f"only a person lets it go on: `packhost runs resume {run_id}`",
             )
         answers = answers_of(outputs or {}, self._configuration())
-        return await self._resume(row, context.call_id, checkpoint=checkpoint, answers=answers)
+        return await self._resume(row, context.call_id, checkpoint=checkpoint, answers=answers, amend=amend)
 
     async def abort(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
         """End a run now; returns once it has ended. Raises `Conflict` when it had ended before."""
@@ -247,13 +248,14 @@ class Runs:
         *,
         checkpoint: str | None = None,
         answers: Mapping[str, Mapping[str, Any]] | None = None,
+        amend: Amend | None = None,
     ) -> RunView:
         if row.kind == DIRECT:
             raise self._store.read(executions.conflict, row.id)
         self._membership.admit()
         self._engine.driver(row.kind)
         background = request_of(row).background or starter.startswith((ops.PERSON, _HOST))
-        wanted = Resumption(starter, row.epoch, background, checkpoint, answers or {})
+        wanted = Resumption(starter, row.epoch, background, checkpoint, answers or {}, amend)
         running = row.status == "running" and not wanted.bound
         if running and await self._store.write(ops.withdraw_pause, row.id, starter):
             return self._view(row.id)

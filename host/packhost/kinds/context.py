@@ -7,7 +7,7 @@ its `CallContext`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -52,6 +52,10 @@ __all__ = [
 ]
 
 RunStatus = Literal["queued", "running", "paused", "interrupted", "completed", "failed", "aborted"]
+
+
+Amend = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+"""From a run's request and state to the members of its state that change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +128,17 @@ class RunService(Protocol):
         context: CallContext,
         outputs: Mapping[str, Mapping[str, Any]] | None = None,
         checkpoint: str | None = None,
+        amend: Amend | None = None,
     ) -> RunView:
         """Start a paused or interrupted run again, or take back a pause that it has not reached.
 
         `outputs` are what came of the calls that it waits for, `{result, is_error?}` by their ids; it goes
         on once each has one, and until then is still paused. `checkpoint` is the pause that the caller
-        means. One resumption wins. Raises `Conflict`: `CONTINUATION_IN_PROGRESS` while another goes on,
-        `RESUME_STATE_CHANGED` when that pause is over; `NotFound` when nothing is left to resume;
-        `InvalidInput` for outputs of calls that it does not wait for, after which nothing was taken.
+        means. `amend` is given the run's request and state in the same transaction; what it returns becomes
+        part of the state, and what it raises stops everything. One resumption wins. Raises `Conflict`:
+        `CONTINUATION_IN_PROGRESS` while another goes on, `RESUME_STATE_CHANGED` when that pause is over;
+        `NotFound` when nothing is left to resume; `InvalidInput` for outputs of calls that it does not wait
+        for, after which nothing was taken.
         """
 
     async def abort(self, run_id: str, reason: str, *, context: CallContext) -> RunView:
@@ -185,6 +192,9 @@ class HostServices(Protocol):
     @property
     def assets(self) -> AssetService:
         """Binary results that are kept for a while."""
+
+    def described(self, name: str) -> OfferedTool | None:
+        """A tool that this host lists, by its wire or canonical name."""
 
     def section(self, pack: str) -> Mapping[str, Any]:
         """A pack's own section of `packhost.yaml`, as it was accepted."""

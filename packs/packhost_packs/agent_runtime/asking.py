@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import anyio
 
@@ -13,6 +13,7 @@ from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.ledger import Ledger
 from packhost_packs.agent_runtime.profiles import Chosen
 from packhost_packs.agent_runtime.providers.base import Provider, Reply, Snapshot, TurnRequest, unheard
+from packhost_packs.agent_runtime.replaying import replayed
 from packhost_packs.agent_runtime.retries import LONGEST_ASKED, delay, may_repeat
 
 
@@ -29,21 +30,27 @@ class Asking:
         self._emit = self._pass_on if stream else unheard
         self._profile = f"{chosen.name}/{chosen.profile.get('model', '')}"
         self._seen: list[Message] = []
+        self._taken = 0
         self._used: set[str] = set()
 
     def message(self, reply: Reply) -> Message:
         """The assistant message that history keeps, bound to the model that said it."""
         return marked(reply.message(), self._profile)
 
-    async def turn(self, history: Sequence[Message], tools: Sequence[OfferedTool]) -> Reply:
-        """The next reply; raises `TurnFault`, or `RunStopped` before a repetition."""
+    async def turn(
+        self, history: Sequence[Message], tools: Sequence[OfferedTool], offered: Collection[str]
+    ) -> Reply:
+        """The next reply; `offered` are the names of all that the run may ever call.
+
+        Raises `TurnFault`, or `RunStopped` before a repetition.
+        """
         ledger, run = self._ledger, self._run
         turn = ledger.turns + 1
         await run.emit("turn.started", {"turn": turn, "model": self._chosen.name})
         await run.report_progress(f"turn {turn}: asking `{self._chosen.name}`")
-        for message in history[len(self._seen) :]:
-            self._seen.append(as_seen_by(message, self._profile))
-            self._used.update(open_calls([message]))
+        new, self._taken = history[self._taken :], len(history)
+        self._seen += [as_seen_by(message, self._profile) for message in replayed(new, offered)]
+        self._used.update(identity for message in new for identity in open_calls([message]))
         repeated = 0
         while True:
             try:

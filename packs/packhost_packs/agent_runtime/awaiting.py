@@ -20,7 +20,7 @@ from packhost.api import (
     input_fault,
     take_answers,
 )
-from packhost_packs.agent_runtime.client_tools import untrusted
+from packhost_packs.agent_runtime.client_tools import KIND, of_run, untrusted
 
 Call = Mapping[str, Any]
 
@@ -30,18 +30,25 @@ class ClientCalls:
 
     def __init__(self, run: RunHandle, safe_point: Callable[[], Awaitable[None]]) -> None:
         self._run = run
-        self._tools = {one["name"]: one for one in run.spec.get("client_tools") or ()}
+        self._tools = {one["name"]: one for one in of_run(run.spec, run.state)}
         self._safe_point = safe_point
 
     def refusal(self, call: Call) -> ToolOutcome | None:
         """Why the caller is not asked to make a call at all; `None` where it is."""
-        said = input_fault(self._tools[call["name"]]["parameters_schema"], call["input"])
+        if self.waits_for(call):
+            return None  # it was asked for already, whatever became of the tool
+        said = input_fault(self._tools[_plain(call["name"])]["parameters_schema"], call["input"])
         if said is None:
             return None
         text = (
             f"INVALID_INPUT: the arguments do not fit `{call['name']}`: {said}. Correct them and call again."
         )
         return ToolOutcome(False, text, code="INVALID_INPUT")
+
+    def waits_for(self, call: Call) -> bool:
+        """Whether the caller was asked to make this call."""
+        group = awaited(self._run.state)
+        return group is not None and any(one["tool_call_id"] == call["id"] for one in group.raw["calls"])
 
     async def outcomes(self, calls: Sequence[Call]) -> dict[str, ToolOutcome]:
         """What came of a group of calls, by their ids.
@@ -73,14 +80,18 @@ class ClientCalls:
             "tool_call_id": call["id"],
             "tool_name": call["name"],
             "parameters": call["input"],
-            "origin": self._tools[call["name"]]["origin"],
+            "origin": self._tools[_plain(call["name"])]["origin"],
             "awaited_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         }
 
     def _outcome(self, name: str, answer: Mapping[str, Any]) -> ToolOutcome:
-        text = str(answer["text"])
-        if untrusted(self._tools[name]):
+        text, tool = str(answer["text"]), self._tools.get(_plain(name))
+        if tool is None or untrusted(tool):
             text = envelope(text)
         if answer["is_error"]:
             return ToolOutcome(False, text, code="TOOL_FAILED")
         return ToolOutcome(True, text)
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(f"{KIND}:")

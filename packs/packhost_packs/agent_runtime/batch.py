@@ -39,15 +39,20 @@ class Pending:
         """Note which calls come next; written down before they start."""
         self._raw["running"] = list(ids)
 
-    def finish(self, identity: str, text: str, *, is_error: bool) -> None:
-        """Keep a call's result; the first one stands."""
-        self._raw["results"].setdefault(identity, {"text": text, "is_error": is_error})
+    def finish(self, identity: str, text: str, *, is_error: bool, unanswered: bool = False) -> None:
+        """Keep a call's result; the first one stands. `unanswered`: nothing ever came of it."""
+        result = {"text": text, "is_error": is_error, **({"unanswered": True} if unanswered else {})}
+        self._raw["results"].setdefault(identity, result)
         self._raw["running"] = [one for one in self._raw["running"] if one != identity]
 
-    def fill(self, text: str) -> None:
+    def fill(self, text: str, *, unanswered: bool = False) -> None:
         """Give every call without a result the same one: an error."""
         for call in self.open:
-            self.finish(call["id"], text, is_error=True)
+            self.finish(call["id"], text, is_error=True, unanswered=unanswered)
+
+    def unanswered(self, identity: str) -> bool:
+        """Whether the run ended before anything came of a call."""
+        return bool(self._raw["results"].get(identity, {}).get("unanswered"))
 
     def messages(self) -> list[Message]:
         """Both messages for the history: what was asked, and a result for every call, in order."""

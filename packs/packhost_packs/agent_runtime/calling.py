@@ -125,9 +125,15 @@ class Calling:
             raise group_of.exceptions[0] from None
         return any(thrown)
 
+    def at_client(self, pending: Pending) -> dict[str, bool]:
+        """Of each call of a batch that is of a client tool whether it came to anything."""
+        return {
+            call["id"]: not pending.unanswered(call["id"]) for call in pending.calls if self._at_client(call)
+        }
+
     def _at_client(self, call: Mapping[str, Any]) -> bool:
         tool = self._equipment.get(call["name"])
-        return tool is not None and tool.kind == CLIENT
+        return (tool is not None and tool.kind == CLIENT) or self._client.waits_for(call)
 
     async def _of_client(self, pending: Pending) -> bool:
         """Have the caller make the calls that come next; whether one of them went wrong."""
@@ -207,4 +213,4 @@ class Calling:
             known = await self._run.recorded(identity)
             if known is not None:
                 pending.finish(identity, known.text if known.ok else UNKNOWN, is_error=not known.ok)
-        pending.fill(NOT_STARTED)
+        pending.fill(NOT_STARTED, unanswered=True)

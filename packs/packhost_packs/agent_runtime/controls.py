@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packhost.api import CallContext, RunView, SessionView
+from packhost.api import CallContext, HostServices, InvalidInput, RunView, SessionView
+from packhost_packs.agent_runtime.client_tools import MEMBER, fingerprint, of_run, refreshed
 from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.execute import exported, result_of, services
 from packhost_packs.agent_runtime.limits import seconds
@@ -30,16 +31,50 @@ async def resume_workflow(context: CallContext, arguments: Mapping[str, Any]) ->
     """Let a run go on and wait for it, unless it runs in the background; one that has ended: its result.
 
     Outputs of calls are kept, and the run goes on once it waits for none; until then it is still paused.
+    With a set of client tools this one takes the place of the run's; one that is named by its fingerprint
+    alone has to be the run's. Raises `Conflict` where it is not.
     """
-    runs = services(context).runs
+    host = services(context)
+    runs = host.runs
     outputs, checkpoint = arguments.get("tool_outputs"), arguments.get("checkpoint")
     view = await runs.get(arguments["run_id"], context=context)
-    bound = bool(outputs) or checkpoint is not None
+    sent, claimed = arguments.get("client_tools"), arguments.get("client_tools_fingerprint")
+    amend = Refreshing(sent, claimed, host) if sent is not None or claimed is not None else None
+    bound = bool(outputs) or checkpoint is not None or amend is not None
     if bound or view.status not in ENDED or view.kind not in DRIVERS:
-        view = await runs.resume(view.id, context=context, outputs=outputs, checkpoint=checkpoint)
+        view = await runs.resume(
+            view.id, context=context, outputs=outputs, checkpoint=checkpoint, amend=amend
+        )
         if not view.background:
             view = await runs.wait(view.id, context=context)
-    return exported(context, arguments, result_of(view))
+    result = result_of(view)
+    if amend is not None:
+        result["client_tools_fingerprint"] = amend.fingerprint
+    return exported(context, arguments, result)
+
+
+class Refreshing:
+    """Puts client tools that were sent anew in the place of a run's, by the policy that the run has."""
+
+    def __init__(self, sent: Sequence[Any] | None, claimed: str | None, host: HostServices) -> None:
+        self._sent = sent
+        self._claimed = claimed
+        self._host = host
+        self.fingerprint = ""
+
+    def __call__(self, spec: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What changes of the run's state."""
+        if "nodes" in spec and self._sent is not None:
+            raise InvalidInput(
+                "the nodes of a workflow keep the client tools that it began with",
+                path="/client_tools",
+                hint="resume it without",
+            )
+        now = of_run(spec, state)
+        policy = spec.get("client_tools_policy")
+        found = refreshed(now, self._sent, self._claimed, policy, self._host.described)
+        self.fingerprint = fingerprint(now if found is None else found)
+        return {} if found is None else {MEMBER: found}
 
 
 async def elevate_autonomy(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from packhost.api import OfferedTool, RunHandle, ToolOutcome
 from packhost_packs.agent_runtime.approving import approving_of
+from packhost_packs.agent_runtime.client_tools import KIND as CLIENT
+from packhost_packs.agent_runtime.client_tools import of_run
 from packhost_packs.agent_runtime.client_tools import offered as client_tools
 from packhost_packs.agent_runtime.ledger import Ledger
 from packhost_packs.agent_runtime.searching import FROM, SEARCH, TOOL, Index, asked_for
@@ -41,7 +43,7 @@ class Equipment:
         if spec.get("subagent_config") is not None and (not spec.get("depth") or spec.get("nesting")):
             spawning = spawn_definition(spec["subagent_config"], self.resolved)
             own = _joined(own, run.define([*definitions, spawning])[-1:])
-        own = _joined(own, client_tools(spec.get("client_tools") or ()))
+        own = _joined(own, client_tools(of_run(spec, run.state)))
         self.approving = approving_of(spec)
         own = [self.approving.shown(tool) for tool in own]
         self._all = _kept(own, ledger)
@@ -104,5 +106,5 @@ def _joined(saved: Sequence[OfferedTool], own: Sequence[OfferedTool]) -> list[Of
 
 
 def _kept(tools: Sequence[OfferedTool], ledger: Ledger) -> list[OfferedTool]:
-    """Those that were on offer when the run began."""
-    return [tool for tool in tools if not ledger.opened or tool.name in ledger.tools]
+    """Those that were on offer when the run began; of its caller's own tools those that it has now."""
+    return [tool for tool in tools if not ledger.opened or tool.kind == CLIENT or tool.name in ledger.tools]

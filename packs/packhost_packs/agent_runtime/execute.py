@@ -10,8 +10,9 @@ from typing import Any
 import anyio.to_thread
 
 from packhost.api import CallContext, HostServices, InvalidInput, PackhostError, RunView
-from packhost_packs.agent_runtime.client_tools import admitted
+from packhost_packs.agent_runtime.client_tools import admitted, fingerprint
 from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
+from packhost_packs.agent_runtime.local_tools import together
 from packhost_packs.agent_runtime.requests import turn_spec
 from packhost_packs.agent_runtime.workflows.start import workflow_spec
 
@@ -37,8 +38,12 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
         node["turn"].get("intent") == "mandatory" for node in spec.get("nodes", ())
     ):
         spec["intent"] = "mandatory"
+    policy = arguments.get("client_tools_policy")
     if arguments.get("client_tools"):
-        spec["client_tools"] = admitted(arguments["client_tools"])
+        sent = admitted(arguments["client_tools"], policy, host.described)
+        spec["client_tools"] = together(spec.get("client_tools", ()), sent)
+    if policy is not None:
+        spec["client_tools_policy"] = policy
     background = bool(arguments.get("background"))
     run_id = await host.runs.start(
         driver, spec, context=context, session_id=arguments.get("session_id"), background=background
@@ -47,7 +52,10 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
         view = await host.runs.get(run_id, context=context)
     else:
         view = await host.runs.wait(run_id, context=context)
-    return exported(context, arguments, result_of(view))
+    result = result_of(view)
+    if spec.get("client_tools"):
+        result["client_tools_fingerprint"] = fingerprint(spec["client_tools"])
+    return exported(context, arguments, result)
 
 
 def brings_tools(arguments: Mapping[str, Any]) -> bool:

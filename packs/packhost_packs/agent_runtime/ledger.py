@@ -55,9 +55,13 @@ class Ledger:
         self._state["opened"] = True
         self._state["tools"] = tools
 
+    def offer(self, tools: Sequence[str]) -> None:
+        """Note tools that came later."""
+        self._state["tools"] += [name for name in tools if name not in self._state["tools"]]
+
     @property
     def tools(self) -> frozenset[str]:
-        """Wire names of the tools that were on offer when the run began."""
+        """Names of the tools that were on offer when the run began, or came later."""
         return frozenset(self._state["tools"])
 
     @property

@@ -26,6 +26,7 @@ from packhost_packs.agent_runtime.limits import Limits
 from packhost_packs.agent_runtime.profiles import choose
 from packhost_packs.agent_runtime.providers.base import Reply
 from packhost_packs.agent_runtime.providers.choice import provider_for
+from packhost_packs.agent_runtime.replaying import marked_calls
 
 FAILED = frozenset({"protocol_error", "provider_error", "unsupported"})
 """Outcomes of a run that has failed."""
@@ -83,7 +84,7 @@ class _Loop:
             if spent is not None:
                 return self._end("limit_exceeded", issue=spent[0], message=spent[1])
             try:
-                reply = await self._asking.turn(self._history, self._equipment.sent)
+                reply = await self._asking.turn(self._history, self._equipment.sent, self._equipment.names)
             except TurnFault as fault:
                 await self._run.emit("turn.failed", {"turn": self._ledger.turns + 1, **_error(fault)})
                 return self._end(fault.outcome, **_error(fault))
@@ -111,6 +112,8 @@ class _Loop:
             check_continuation(self._history, added)
             self._ledger.open(self._equipment.names)
             await self._append(added)
+        else:
+            self._ledger.offer(self._equipment.names)
 
     def _with(self, saved: Sequence[OfferedTool]) -> Calling:
         """What makes the run's calls, given the saved tools that it may use."""
@@ -162,7 +165,8 @@ class _Loop:
         return ended
 
     async def _close(self, pending: Pending) -> None:
-        messages = pending.messages()
+        asked, results = pending.messages()
+        messages = [marked_calls(asked, self._calling.at_client(pending)), results]
         self._ledger.end_batch()
         await self._append(messages)
 
