@@ -1,4 +1,4 @@
-"""Sets of client tools: which are let in, what takes the place of one, and what is replayed of their calls."""
+"""Client tools as a set: which are let in, what takes its place, and what is replayed of their calls."""
 
 from __future__ import annotations
 
