@@ -509,6 +509,29 @@ async def test_a_call_that_may_be_repeated_is_made_again_after_an_interruption(
         assert [call.status for call in second.calls(run_id)][-1] == "ok"
 
 
+@pytest.mark.parametrize(("then", "now"), [(True, False), (False, True)])
+async def test_a_call_is_made_again_only_if_it_might_be_repeated_when_it_started_and_still_may(
+    building: Any, hanging: Callable[..., Any], then: bool, now: bool
+) -> None:
+    slow, again = hanging(), hanging()
+    again.go_on.set()
+    async with building.host("host_a") as first:
+        first.tool("note", slow, idempotent=then)
+        first.script(calls("a"), DONE)
+        run_id = await first.background()
+        with anyio.fail_after(5):
+            await slow.started.wait()
+    async with building.host("host_b") as second:
+        second.tool("note", again, idempotent=now)
+        second.script(calls("a"), DONE)
+        await second.runs.resume_by_person(run_id, by="ann")
+        row = await second.until(run_id, "completed")
+        assert (slow.times, again.times) == (1, 0)
+        answer = _history(second, row.session_id)[2].message["content"][0]
+        assert answer["content"].startswith("EFFECTS_UNKNOWN")
+        assert answer["is_error"]
+
+
 async def test_a_host_that_stops_leaves_its_runs_to_the_next(
     building: Any, hanging: Callable[..., Any]
 ) -> None:
