@@ -14,9 +14,13 @@ import pytest
 
 from packhost.app.host import Host, open_host
 from packhost.cli.storing import store_checks
+from packhost.control import retention
 from packhost.control.retention import apply_retention, keep_retention
+from packhost.errors import Conflict
 from packhost.store.audit import join_fault, verify_chain
+from packhost.store.base import Store
 from packhost.store.ops import events
+from packhost.store.ops.pruning import EventsPlan
 from packhost.store.seals import check_export
 from packhost.workspace.root import Root
 
@@ -96,6 +100,34 @@ def test_a_host_that_serves_looks_again_and_again(aged: Path, keep: Callable[[st
             host.tasks.start_soon(keep_retention, host.parts, 0.02)
             while host.store.read(events.seam).id == 0:
                 await watch.changed()
+
+    hosted(aged, work)
+
+
+def test_of_two_hosts_that_prune_at_once_one_does_and_one_leaves_no_copy(
+    aged: Path, keep: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep("{events: 1d}")
+
+    async def work(host: Host) -> None:
+        real = retention.export_part
+
+        async def overtaken(store: Store, events: EventsPlan, file: Path) -> str:
+            sha = await real(store, events, file)
+            other = file.with_name("of-another-host.jsonl")
+            file.rename(other)
+            monkeypatch.setattr(retention, "export_part", real)
+            await apply_retention(host.parts)  # another host's
+            file.rename(file.with_name("of-the-one-that-did.jsonl"))
+            other.rename(file)
+            return sha
+
+        monkeypatch.setattr(retention, "export_part", overtaken)
+        with pytest.raises(Conflict):
+            await apply_retention(host.parts)
+        report = host.store.read(verify_chain)
+        assert (report.ok, len(report.prunings)) == (True, 1)
+        assert [one.name for one in (host.root.state / "archive").iterdir()] == ["of-the-one-that-did.jsonl"]
 
     hosted(aged, work)
 

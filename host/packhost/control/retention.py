@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 import anyio
 
 from packhost.control.base import Parts
-from packhost.errors import PackhostError
+from packhost.errors import Conflict, PackhostError
 from packhost.store.ops.pruning import EventsPlan
 from packhost.store.pruning import Cutoffs, Pruned, export_part, finish, plan, prune
 
@@ -36,6 +37,8 @@ async def keep_retention(parts: Parts, every: float = EVERY) -> None:
             continue
         try:
             done = await apply_retention(parts)
+        except Conflict as conflict:
+            log.debug("another host prunes: %s", conflict)
         except PackhostError as error:
             log.warning("what is old could not be pruned: %s", error)
         else:
@@ -59,21 +62,25 @@ async def apply_retention(parts: Parts) -> Pruned:
         None if wanted.runs is None else now - wanted.runs,
     )
     found = await plan(parts.store, cutoffs, parts.configuration().autonomy.default)
-    exported = None
+    file, exported = None, None
     if wanted.archive and found.events is not None and found.events.count:
-        exported = await export_part(
-            parts.store, found.events, _part(parts.workspace.root.state, found.events)
-        )
-    done = await prune(parts.store, found, by="host", reason="retention", exported=exported, gently=True)
+        file = _part(parts.workspace.root.state, found.events)
+        exported = await export_part(parts.store, found.events, file)
+    try:
+        done = await prune(parts.store, found, by="host", reason="retention", exported=exported, gently=True)
+    except Conflict:
+        if file is not None:
+            file.unlink(missing_ok=True)  # the host that does it has a copy of its own
+        raise
     if done.rows.get("sessions"):
         parts.gate.sessions.forget()
     return Pruned(done.event, gone + done.events, done.rows)
 
 
 def _part(state: Path, events: EventsPlan) -> Path:
-    """The file of a part of the record; one that was left by a pruning that never began is made anew."""
+    """A new file for a part of the record; hosts that share a folder never take each other's."""
     folder = state / ARCHIVE
     folder.mkdir(mode=0o700, exist_ok=True)
-    file = folder / f"events-{events.first:012}-{events.last:012}.jsonl"
-    file.unlink(missing_ok=True)
+    file = folder / f"events-{events.first:012}-{events.last:012}-{os.getpid()}.jsonl"
+    file.unlink(missing_ok=True)  # of this very process, from a pruning that did not begin
     return file
