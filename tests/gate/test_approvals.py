@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from packhost.errors import Conflict, PackhostError
+from packhost.gate import approve
 from packhost.gate.configuration import Terms
 from packhost.gate.types import Answer, Completed, Deferred, Refusal
 from packhost.rules.policy import Rule
@@ -227,3 +228,19 @@ async def test_a_live_grant_answers_and_a_revoked_one_does_not(asking, person):
     assert (await asking.call("change", {"n": 2}, None)).code == "APPROVAL_REQUIRED"
     await asking.store.write(grants.revoke, "gr_1", "ann")
     assert (await asking.call("change", {"n": 1}, None)).code == "APPROVAL_REQUIRED"
+
+
+async def test_a_client_that_has_asked_very_much_asks_no_more_until_some_is_answered(
+    bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approve, "MAX_WAITING", 3)
+    bench.tool("act", permission="write")
+    bench.autonomy = type(bench.autonomy)("supervised", "autonomous")
+    bench.reload()
+    outcomes = [await bench.call("act", {"n": n}) for n in range(4)]
+    assert [outcome.code for outcome in outcomes] == ["APPROVAL_REQUIRED"] * 3 + ["LIMIT_EXCEEDED"]
+    assert outcomes[-1].as_json()["retry_after"] == 60
+    assert (await bench.call("act", {"n": 0})).code == "APPROVAL_REQUIRED"
+    assert (await bench.call("act", {"n": 9}, client="another", session_id="s-2")).code == "APPROVAL_REQUIRED"
+    await bench.gate.decide(outcomes[0].approval_id, "deny", by="ann", channel="cli")
+    assert (await bench.call("act", {"n": 4})).code == "APPROVAL_REQUIRED"

@@ -7,6 +7,7 @@ import pytest
 from mcp import MCPError
 from mcp import types as t
 
+from packhost.server import inflight
 from packhost.server.host import Consent
 
 pytestmark = pytest.mark.anyio
@@ -267,3 +268,28 @@ async def test_explain_tells_what_would_happen(serve, transport, era) -> None:
     assert trace.structured_content["verdict"] == "allow"
     assert bad.meta["packhost/refusal"]["code"] == "INVALID_INPUT"
     assert served.gate.requests == []
+
+
+async def test_one_client_cannot_take_every_place_for_calls_between_two_questions(
+    serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflight, "MAX_FLIGHTS_EACH", 2)
+    async with serve("http", "modern") as served:
+        asked = []
+        async with served.client("accept") as client:
+            for questions in (1, 2, 3):
+                arguments = {"questions": questions}
+                asked.append(
+                    await client.session.call_tool("demo_turn", arguments, allow_input_required=True)
+                )
+        other = served.client("accept", client_info=t.Implementation(name="other", version="1"))
+        async with other as client:
+            free = await client.session.call_tool("demo_turn", {"questions": 1}, allow_input_required=True)
+    assert [isinstance(result, t.InputRequiredResult) for result in (*asked, free)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    refusal = asked[2].meta["packhost/refusal"]
+    assert (refusal["code"], refusal["retry_after"]) == ("LIMIT_EXCEEDED", 5)

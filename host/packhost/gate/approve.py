@@ -21,7 +21,7 @@ from packhost.gate.display import display_arguments
 from packhost.gate.evaluate import Evaluation
 from packhost.gate.granting import Granting, path_names
 from packhost.gate.operators import Operators, Signed
-from packhost.gate.outcomes import Approved, prompt_of, required, settled, unproved
+from packhost.gate.outcomes import Approved, prompt_of, required, settled, too_many, unproved
 from packhost.gate.prompt import Question
 from packhost.gate.types import Asker, Caller, Deferred, Prompt, Refusal
 from packhost.kinds.context import CallContext
@@ -34,6 +34,8 @@ from packhost.store.ops import approvals, grants
 from packhost.store.rows import ApprovalAnswer, ApprovalRow, NewApproval, NewGrant
 
 Preview = Callable[[], Awaitable[str]]
+MAX_WAITING = 100
+"""Questions of one client that wait for a person at once: nobody reads more, and each is kept."""
 
 
 class Approvals:
@@ -130,6 +132,8 @@ class Approvals:
                 f"a person rejected this call to `{tool.id}` three times",
                 "do not repeat it; do something else, or ask the person what they would accept",
             )
+        if self._store.read(approvals.waiting, caller.principal, caller.client, now) >= MAX_WAITING:
+            return too_many(caller.client, MAX_WAITING)
         new = self._new(evaluation, caller, digest, await preview(), now + terms.timeout, terms)
         return await self._store.write(approvals.request, new)
 

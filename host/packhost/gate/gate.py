@@ -370,7 +370,7 @@ class Gate:
             call_id=context.call_id,
             run_id=context.run_id,
             enforcement=level,
-            data={"path": str(error.data["path"])} if "path" in error.data else {},
+            data={name: error.data[name] for name in ("path", "retry_after") if name in error.data},
         )
 
     async def _record(

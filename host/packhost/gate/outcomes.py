@@ -67,6 +67,16 @@ def required(row: ApprovalRow, note: str = "") -> Refusal:
     )
 
 
+def too_many(client: str, most: int) -> Refusal:
+    """A client has so many questions open that it may put no other."""
+    return Refusal(
+        "LIMIT_EXCEEDED",
+        f"{most} questions of `{client}` wait for a person already",
+        "wait until some are answered or expire, then make the same call again: `packhost approvals list`",
+        data={"retry_after": 60},
+    )
+
+
 def uncommitted(tool: ToolId, error: StoreUnavailable) -> Refusal:
     """The call did not start, since nothing could be written of it."""
     return Refusal(

@@ -13,7 +13,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,10 @@ PREVIEW_SECONDS = 5.0
 """How long a preview may take before a person is asked without it."""
 PREVIEW_LENGTH = 24_000
 """Characters of a preview that are shown."""
+MAX_PROCESSES = 64
+"""Processes of packs from elsewhere that run at once, in one host."""
+ROOM_WAIT = 10.0
+"""Seconds that a call waits for one of them to end; they count against its deadline."""
 _GRACE_STEP = 0.01
 
 Handler = Callable[[CallContext, dict[str, Any]], Any]
@@ -52,6 +57,7 @@ class PythonKind:
         self._root = root
         self._descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._handlers: dict[str, tuple[Handler, bool]] = {}
+        self._processes = anyio.Semaphore(MAX_PROCESSES, fast_acquire=True)
         self._zygote = Zygote(root, abi=abi) if sys.platform == "linux" else None
         self._forked = ForkedCalls(self._zygote, root, self._descriptor) if self._zygote else None
 
@@ -89,9 +95,10 @@ class PythonKind:
     async def run(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
         """Run the handler and return what it returns; see `Kind.run`."""
         if not tool.pack.shipped:
-            if self._forked is not None and self.enforcement(tool) != "advisory":
-                return await self._forked.run(tool, arguments, context)
-            return await run_in_process(tool, arguments, context, self._root)
+            async with self._room(tool):
+                if self._forked is not None and self.enforcement(tool) != "advisory":
+                    return await self._forked.run(tool, arguments, context)
+                return await run_in_process(tool, arguments, context, self._root)
         try:
             handler, awaited = self._handler(tool.spec.target or "")
             if awaited:
@@ -106,6 +113,23 @@ class PythonKind:
                 f"the handler of `{tool.id}` raised {what}",
                 hint="check the arguments; the host's log has more",
             ) from error
+
+    @asynccontextmanager
+    async def _room(self, tool: Tool) -> AsyncIterator[None]:
+        """Room for a process, waited for a while: no caller may take all that the machine has."""
+        with anyio.move_on_after(ROOM_WAIT) as waited:
+            await self._processes.acquire()
+        if waited.cancelled_caught:
+            raise PackhostError(
+                f"`{tool.id}` did not run: {MAX_PROCESSES} tools run in processes of their own already",
+                code="LIMIT_EXCEEDED",
+                hint="nothing happened; make the same call again in a few seconds",
+                retry_after=5,
+            )
+        try:
+            yield
+        finally:
+            self._processes.release()
 
     async def preview(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> str:
         """What the function named by `config.preview` says of the call; empty when it fails.

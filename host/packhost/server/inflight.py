@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 MAX_FLIGHTS: Final = 256
 """Calls in flight at once, those included that nobody attends any more."""
+MAX_FLIGHTS_EACH: Final = 64
+"""Of them, those of one client."""
 
 
 Asked = tuple[str, types.ElicitResult]
@@ -49,7 +51,9 @@ class _Question:
 class Flight:
     """One call in flight: it asks, and a request attends it."""
 
-    def __init__(self, host: ServerHost, by: str) -> None:
+    def __init__(self, host: ServerHost, by: str, client: tuple[str, str] = ("", "")) -> None:
+        self.client = client
+        """Whose it is: principal and client."""
         self.id = new_id("flt")
         self._host = host
         self._by = by
@@ -157,9 +161,12 @@ class Flights:
 
     def start(self, request: CallRequest, by: str, *, early: Asked | None = None) -> Flight | None:
         """Start a call; `early` answers a question that it will ask again; `None`: too many are in flight."""
-        if len(self._flights) >= MAX_FLIGHTS:
+        caller = request.caller
+        client = (caller.principal, caller.client)
+        own = sum(flight.client == client for flight in self._flights.values())
+        if len(self._flights) >= MAX_FLIGHTS or own >= MAX_FLIGHTS_EACH:
             return None
-        flight = Flight(self._host, by)
+        flight = Flight(self._host, by, client)
         if early is not None:
             flight.answer_ahead(*early)
         self._flights[flight.id] = flight

@@ -238,8 +238,9 @@ class GovernedServer(Server[Link]):
         if flight is None:
             return None, Refusal(
                 "LIMIT_EXCEEDED",
-                "too many calls are in flight on this host",
+                "too many calls are in flight on this host, or of this client",
                 hint="wait until some have ended, or abort a run that is not needed",
+                data={"retry_after": 5},
             )
         return flight.id, await flight.attend(channel, last=round.last)
 

@@ -208,6 +208,15 @@ def denied_since(tx: Reading, binding: str, since: float) -> list[float]:
     return [row[0] for row in rows]
 
 
+def waiting(tx: Reading, principal: str, client: str, now: float) -> int:
+    """How many questions of a client wait for a person."""
+    row = tx.execute(
+        "SELECT count(*) FROM approvals WHERE status='pending' AND expires_at>? AND principal=? AND client=?",
+        (now, principal, client),
+    ).fetchone()
+    return int(row[0])
+
+
 def of_tool(tx: Reading, tool: str, since: float, limit: int = 1_000) -> tuple[ApprovalRow, ...]:
     """What people decided of a tool's calls from `since` on, newest first."""
     rows = tx.execute(
