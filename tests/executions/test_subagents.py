@@ -428,3 +428,34 @@ async def test_the_error_says_which_run_it_was(lab: Any) -> None:
     assert outcome.code == "TOOL_FAILED"
     assert lab.run_ids()[-1] in outcome.hint
     assert not isinstance(outcome, PackhostError)
+
+
+async def test_after_a_crash_the_caller_is_told_and_the_child_can_go_on_by_itself(
+    building: Any, hanging: Any
+) -> None:
+    wait = hanging()
+
+    def equip(lab: Any) -> None:
+        lab.tool("wait", wait, permission="read", idempotent=True)
+        lab.script(CALL, DONE)
+        child(lab, look(name="lab_wait"), {"text": "late but done"})
+        research(lab)
+
+    async with building.host("host_a") as first:
+        equip(first)
+        run_id = await first.background()
+        await wait.started.wait()
+        await first.runs.shut_down()
+    wait.go_on.set()
+    async with building.host("host_b") as second:
+        equip(second)
+        row = await second.until(run_id, "completed", "interrupted")
+        if row.status == "interrupted":
+            await second.runs.resume_by_person(run_id, "ann")
+        await second.until(run_id, "completed")
+        assert [call.status for call in second.calls(run_id)] == ["unknown"]
+        (row,) = await children(second)
+        if row.status == "interrupted":
+            await second.runs.resume_by_person(row.id, "ann")
+        row = await second.until(row.id, "completed")
+        assert json.loads(row.result_json)["text"] == "late but done"

@@ -164,6 +164,8 @@ class Runs:
         try:
             return await self._ended(run_id)
         except anyio.get_cancelled_exc_class():
+            if active.scope.cancel_called and not active.aborting:
+                raise  # the host stops both: what this call waited for can go on with the next one
             with anyio.CancelScope(shield=True), suppress(PackhostError):
                 gone = "the call that waited for it is gone"
                 await self._abort(run_id, f"client:{context.client}", gone, "client_disconnect")
