@@ -56,6 +56,14 @@ async def test_a_body_in_pieces_is_cut_at_the_limit(records) -> None:
 
 
 @anyio_test
+async def test_a_body_where_none_is_taken_is_left_unread(records) -> None:
+    async with records.serve() as served, served.client() as client:
+        for _ in range(2):
+            answer = await client.request("GET", "/v1/runs", content=b"1" * 3_000_000)
+            assert answer.status_code == 200
+
+
+@anyio_test
 async def test_a_query_that_means_nothing_is_refused(records) -> None:
     queries = ("limit=0", "limit=501", "limit=x", "more=1", "limit=1&limit=2", "cursor=AAAA", "direct=maybe")
     async with records.serve() as served, served.client() as client:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 
 from packhost.control.base import Parts
-from packhost.http import catalog, events, people, runs
+from packhost.http import catalog, events, people, questions, runs
 from packhost.http.auth import Authenticator
 from packhost.http.cursors import Cursors
 from packhost.http.envelopes import Envelope
@@ -130,6 +130,34 @@ ENDPOINTS: Final = (
         "Answer a question.",
         {200: people.Decided},
         body=people.Decision,
+        problems=(404, 409, 503),
+    ),
+    Endpoint(
+        "GET",
+        "/questions",
+        questions.listing,
+        "approvals:read",
+        "List what tools ask of people.",
+        {200: questions.Questions},
+        query=questions.QuestionsQuery,
+    ),
+    Endpoint(
+        "GET",
+        "/questions/{id}",
+        questions.show,
+        "approvals:read",
+        "Show what a tool asks.",
+        {200: questions.Question},
+        problems=(404,),
+    ),
+    Endpoint(
+        "POST",
+        "/questions/{id}/answer",
+        questions.answer,
+        "approvals:decide",
+        "Give a tool what it asks for.",
+        {200: questions.Question},
+        body=questions.QuestionAnswer,
         problems=(404, 409, 503),
     ),
     Endpoint(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -15,10 +16,12 @@ from packhost.errors import NotFound
 from packhost.executions.request import view_of
 from packhost.http.kit import Model
 from packhost.store.base import Reading
-from packhost.store.ops import approvals, executions
+from packhost.store.ops import approvals, executions, questions
+from packhost.store.ops.questions import QuestionRow
 from packhost.store.rows import ApprovalRow, ExecutionRow
 
 _ASKS: Final = "approval:"
+_WANTS: Final = "question:"
 _GOES_ON: Final = ("queued", "running")
 EnvelopeStatus = Literal["running", "paused", "interrupted", "completed", "failed", "aborted"]
 
@@ -26,7 +29,7 @@ EnvelopeStatus = Literal["running", "paused", "interrupted", "completed", "faile
 class PausedReason(Model):
     """Why a run goes no further by itself. Hidden values show as `[REDACTED]`."""
 
-    type: Literal["approval", "person", "time", "local_action"]
+    type: Literal["approval", "elicitation", "person", "time", "local_action"]
     executionId: str
     toolId: str | None = None
     toolName: str | None = None
@@ -39,6 +42,10 @@ class PausedReason(Model):
     )
     checkpoint: str | None = Field(
         default=None, description="This pause, for a resumption that means it alone."
+    )
+    questionId: str | None = Field(default=None, description="For `POST /v1/questions/{id}/answer`.")
+    elicitation: dict[str, Any] | None = Field(
+        default=None, description="A form for the person: `mode`, `message` and `requested_schema`."
     )
     waitingOn: str | None = None
 
@@ -63,12 +70,15 @@ def stands_still(tx: Reading, run_id: str) -> bool:
     ).fetchone()
     if status not in _GOES_ON:
         return True
-    if not (waiting_on or "").startswith(_ASKS):
+    if not (waiting_on or "").startswith((_ASKS, _WANTS)):
         return False
     # once it is answered the run goes on, before its row says so
-    asked = tx.execute(
-        "SELECT status FROM approvals WHERE id=?", (waiting_on.removeprefix(_ASKS),)
-    ).fetchone()
+    look = (
+        "SELECT status FROM approvals WHERE id=?"
+        if waiting_on.startswith(_ASKS)
+        else "SELECT status FROM questions WHERE id=?"
+    )
+    asked = tx.execute(look, (waiting_on.partition(":")[2],)).fetchone()
     return asked is not None and asked[0] == "pending"
 
 
@@ -93,20 +103,33 @@ def envelope(parts: Parts, run_id: str) -> dict[str, Any]:
     }
 
 
-def _standing(tx: Reading, run_id: str) -> tuple[ExecutionRow, ApprovalRow | None]:
+def _standing(tx: Reading, run_id: str) -> tuple[ExecutionRow, ApprovalRow | QuestionRow | None]:
     row = executions.get(tx, run_id)
-    waiting = row.waiting_on or ""
-    if not waiting.startswith(_ASKS):
-        return row, None
-    try:
-        return row, approvals.get(tx, waiting.removeprefix(_ASKS))
-    except NotFound:
-        return row, None
+    what, _, id = (row.waiting_on or "").partition(":")
+    with suppress(NotFound):
+        if what == "approval":
+            return row, approvals.get(tx, id)
+        if what == "question":
+            return row, questions.get(tx, id)
+    return row, None
 
 
-def _paused(row: ExecutionRow, asked: ApprovalRow | None) -> dict[str, Any] | None:
+def _paused(row: ExecutionRow, asked: ApprovalRow | QuestionRow | None) -> dict[str, Any] | None:
     reason = PausedReason(type="person", executionId=row.id)
-    if asked is not None and asked.status == "pending":
+    if isinstance(asked, QuestionRow) and asked.status == "pending":
+        told = asked.told
+        reason = PausedReason(
+            type="elicitation",
+            executionId=row.id,
+            toolId=asked.tool,
+            toolName=asked.tool.partition(":")[2],
+            parameters=told.get("parameters"),
+            awaitReason=told.get("await_reason"),
+            toolCallId=asked.tool_use_id,
+            questionId=asked.id,
+            elicitation=told.get("elicitation"),
+        )
+    elif isinstance(asked, ApprovalRow) and asked.status == "pending":
         reason = PausedReason(
             type="approval",
             executionId=row.id,

@@ -183,13 +183,13 @@ def _query(model: type[M] | None, given: QueryParams) -> M | None:
 
 
 async def _body(model: type[M] | None, request: Request, parts: Parts) -> M | None:
+    if model is None:
+        return None  # what comes all the same is the server's to throw away
     length = request.headers.get("content-length", "")
     limit = _MORE_THAN_ARGUMENTS
     if not _at_most(length, limit):  # else nothing need be looked up
         limit += parts.configuration().limits.max_argument_bytes
     raw = await _read(request, length, limit)
-    if model is None:
-        return None
     if not raw.strip():
         return _valid(model, {}, "member")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

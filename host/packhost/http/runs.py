@@ -54,7 +54,11 @@ class Dispatch(Model):
     export: bool | None = Field(None, description="Whether the result is also written to a file.")
     runtime_tools: list[dict[str, Any]] | None = Field(None, description="Tools of this run alone.")
     client_tools: list[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
+    client_tools_policy: dict[str, Any] | None = Field(None, description="Which tools of pages are let in.")
     approval: dict[str, Any] | None = Field(None, description="Before which tools a person is asked.")
+    disclose_tool_arguments: dict[str, Any] | None = Field(
+        None, description="Whose arguments are shown where a tool waits for a person's input."
+    )
     tool_search: dict[str, Any] | None = Field(None, description="Whether many tools are held back.")
     subagent_config: dict[str, Any] | None = Field(None, description="What `spawn_subagent` may start.")
     variables: dict[str, Any] | None = Field(None, description="Values for hidden parameters.")
@@ -104,6 +108,18 @@ class Resume(Model):
     )
     checkpoint: str | None = Field(
         None, min_length=1, max_length=64, description="The pause that is meant; 409 when it is over."
+    )
+    client_tools: list[dict[str, Any]] | None = Field(
+        None,
+        validation_alias=AliasChoices("client_tools", "clientTools"),
+        description="The whole set of tools that the client runs, in the place of the run's.",
+    )
+    client_tools_fingerprint: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        validation_alias=AliasChoices("client_tools_fingerprint", "clientToolsFingerprint"),
+        description="Names the set that is meant; 409 where the run has another.",
     )
     stream_response: bool = Field(
         False,
@@ -219,7 +235,7 @@ async def resume(call: Call) -> Reply | ASGIApp:
             f"run `{run_id}` is {row.status}: nothing is left to resume",
             hint="read its result with `GET /v1/runs/{id}`, or start a new run",
         )
-    meant = call.body.model_dump(exclude_none=True, include={"tool_outputs", "checkpoint"})
+    meant = call.body.model_dump(exclude_none=True, exclude={"stream_response"})
     if _as_person(call) and not meant:
         await records.runs_resume(call.parts, {"id": run_id})
     else:
