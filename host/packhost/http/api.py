@@ -138,7 +138,7 @@ ENDPOINTS: Final = (
         questions.listing,
         "approvals:read",
         "List what tools ask of people.",
-        {200: questions.Questions},
+        {200: questions.ToolQuestions},
         query=questions.QuestionsQuery,
     ),
     Endpoint(
@@ -147,7 +147,7 @@ ENDPOINTS: Final = (
         questions.show,
         "approvals:read",
         "Show what a tool asks.",
-        {200: questions.Question},
+        {200: questions.ToolQuestion},
         problems=(404,),
     ),
     Endpoint(
@@ -156,8 +156,8 @@ ENDPOINTS: Final = (
         questions.answer,
         "approvals:decide",
         "Give a tool what it asks for.",
-        {200: questions.Question},
-        body=questions.QuestionAnswer,
+        {200: questions.ToolQuestion},
+        body=questions.ToolAnswer,
         problems=(404, 409, 503),
     ),
     Endpoint(
@@ -198,7 +198,7 @@ ENDPOINTS: Final = (
         "tools:read",
         "Say what would happen to a call; nothing runs.",
         {200: catalog.Explained},
-        body=catalog.Question,
+        body=catalog.Explanation,
         problems=(404, 503),
     ),
     Endpoint(

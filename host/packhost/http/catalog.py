@@ -78,7 +78,7 @@ class Packs(Model):
     warnings: list[str]
 
 
-class Question(Model):
+class Explanation(Model):
     """A call to explain."""
 
     tool: str = Field(min_length=1, max_length=256)
