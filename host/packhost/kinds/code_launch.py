@@ -46,8 +46,8 @@ class Launcher:
         from pydantic_monty._binary import find_monty_binary  # 30 ms, and only code tools need it
 
         interpreter = find_monty_binary()
-        if landlock.detect() < 1:
-            log.warning("this kernel has no Landlock: the interpreter of code tools is not confined by it")
+        if sys.platform != "linux" or landlock.detect() < 1:
+            log.warning("no Landlock here: the kernel does not confine the interpreter of code tools")
             return interpreter
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="packhost-code-")
