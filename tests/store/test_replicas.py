@@ -13,6 +13,7 @@ from packhost.errors import ConfigInvalid, Conflict
 from packhost.store.base import Store
 from packhost.store.ops import calls, events, executions, replicas
 from packhost.store.ops.replicas import NewReplica
+from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., Any]
@@ -262,3 +263,21 @@ async def test_where_one_host_has_the_store_alone_everything_of_another_is_an_or
     assert store.read(executions.get, run).status == "interrupted"
     assert [row.id for row in store.read(replicas.listing)] == ["host_b"]
     assert "replica.joined" not in await types(store)
+
+
+async def test_what_is_looked_for_again_and_again_is_found_by_an_index(store: Store) -> None:
+    if not isinstance(store, SqliteStore):
+        return  # PostgreSQL takes an index or not by the size of the table
+    looks = {
+        "UPDATE executions SET lease_until=1 WHERE status IN ('running','queued') AND owner='a'"
+        " AND status='running' AND lease_until>5": "executions_live",
+        "SELECT id FROM executions WHERE status IN ('running','queued') AND owner='a'"
+        " AND abort_requested=1": "executions_live",
+        "SELECT id FROM executions WHERE status='interrupted' AND background=1 AND paused_by IS NULL"
+        " ORDER BY id": "executions_resumable",
+        "SELECT id FROM executions WHERE status='paused' AND paused_by IS NULL AND waiting_on>='time:'"
+        " AND waiting_on<'time;' ORDER BY waiting_on, id": "executions_waiting",
+    }
+    for statement, index in looks.items():
+        (plan,) = store.read(lambda tx, text=statement: tx.execute(f"EXPLAIN QUERY PLAN {text}").fetchall())
+        assert index in plan[3], plan

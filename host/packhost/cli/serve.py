@@ -15,6 +15,12 @@ from packhost.cli.times import DurationType
 Form = Literal["text", "json"]
 
 
+def _long_enough(_: click.Context, parameter: click.Parameter, given: float | None) -> float | None:
+    if given is not None and given < 1:
+        raise click.BadParameter("a lease lasts one second at least", param=parameter)
+    return given
+
+
 @click.command(
     "serve",
     short_help="Serve this workspace's tools over MCP.",
@@ -33,6 +39,7 @@ Form = Literal["text", "json"]
 @click.option(
     "--lease",
     type=DurationType(),
+    callback=_long_enough,
     help="Where hosts share a store: out of touch for so long, others take over what this one runs "
     "(default: 15s).",
 )

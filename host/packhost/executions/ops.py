@@ -118,20 +118,33 @@ def time_text(at: float) -> str:
     return f"{TIME}{held.isoformat(timespec='milliseconds')}"
 
 
-def waiting_for_time(tx: Reading) -> tuple[tuple[str, float], ...]:
-    """Paused runs that go on at a time, unless somebody paused them: id and time, the first due first."""
+def waiting_for_time(
+    tx: Reading, after: tuple[str, str] = ("", ""), limit: int = 32
+) -> tuple[tuple[str, str], ...]:
+    """Paused runs that go on at a time, unless somebody paused them, the first due before the others.
+
+    So many after one of them; of each `waiting_on`, for `time_of`, and id.
+    """
     rows = tx.execute(
-        "SELECT id, waiting_on FROM executions WHERE kind<>'call' AND status='paused'"
-        " AND paused_by IS NULL AND waiting_on LIKE 'time:%'"
+        "SELECT waiting_on, id FROM executions WHERE status='paused' AND paused_by IS NULL AND kind<>'call'"
+        " AND waiting_on>='time:' AND waiting_on<'time;' AND (waiting_on, id)>(?, ?)"
+        " ORDER BY waiting_on, id LIMIT ?",
+        (*after, limit),
     ).fetchall()
-    found = [(id, datetime.fromisoformat(text.removeprefix(TIME)).timestamp()) for id, text in rows]
-    return tuple(sorted(found, key=lambda one: one[1]))
+    return tuple((row[0], row[1]) for row in rows)
+
+
+def time_of(waiting_on: str) -> float:
+    """The time that `time_text` wrote."""
+    return datetime.fromisoformat(waiting_on.removeprefix(TIME)).timestamp()
 
 
 def to_abort(tx: Reading, owner: str) -> tuple[tuple[str, str], ...]:
     """Runs of a host that are to end: id and reason."""
     rows = tx.execute(
-        "SELECT id, reason FROM executions WHERE status='running' AND owner=? AND abort_requested=1", (owner,)
+        "SELECT id, reason FROM executions WHERE status IN ('running','queued') AND owner=?"
+        " AND abort_requested=1",
+        (owner,),
     ).fetchall()
     return tuple((row[0], row[1] or "") for row in rows)
 

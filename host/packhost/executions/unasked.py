@@ -90,16 +90,21 @@ class Unasked:
 
     async def _start_due(self) -> float:
         """Start what is due; seconds after which to look again, also for what could not start."""
-        now, pause = self._store.now(), TRY_AGAIN
-        for run_id, at in self._store.read(ops.waiting_for_time):
-            if at > now:
-                return min(pause, at - now)
-            try:
-                await self._resume(run_id)
-            except Conflict:
-                continue  # somebody was faster
-            except StoreUnavailable:
-                raise
-            except PackhostError as error:
-                log.warning("run %s is due and cannot go on: %s", run_id, error.message)
-        return pause
+        now, last = self._store.now(), ("", "")
+        while waiting := self._store.read(ops.waiting_for_time, last):
+            for last in waiting:
+                at, run_id = ops.time_of(last[0]), last[1]
+                if at > now:
+                    return min(TRY_AGAIN, at - now)
+                await self._start(run_id)
+        return TRY_AGAIN
+
+    async def _start(self, run_id: str) -> None:
+        try:
+            await self._resume(run_id)
+        except Conflict:
+            return  # somebody was faster
+        except StoreUnavailable:
+            raise
+        except PackhostError as error:
+            log.warning("run %s is due and cannot go on: %s", run_id, error.message)

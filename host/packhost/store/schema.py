@@ -139,6 +139,8 @@ _REPLICAS = (
     "CREATE TABLE host_keys(workspace TEXT PRIMARY KEY, key_sha TEXT NOT NULL, set_at REAL NOT NULL)",
     "ALTER TABLE executions ADD COLUMN background INTEGER NOT NULL DEFAULT 0",
     "CREATE INDEX executions_resumable ON executions(id) WHERE status='interrupted' AND background=1",
+    "CREATE INDEX executions_waiting ON executions(waiting_on, id)"
+    " WHERE status='paused' AND paused_by IS NULL",
 )
 _PRUNING = (
     # of each run's events the last that was pruned: whoever read up to an earlier one has missed some

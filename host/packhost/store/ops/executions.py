@@ -34,6 +34,8 @@ WAITING = "waiting"
 _SUMMARY = ", ".join(field.name for field in fields(ExecutionSummary))
 _WHOLE = ", ".join(field.name for field in fields(ExecutionRow))
 _FLAGS = (13, 15, 21)
+_LIVE = "status IN ('running','queued')"
+"""As the index of live runs says it, so that it is used, however many have ended."""
 _HELD = "id=? AND owner=? AND epoch=? AND status='running'"
 
 
@@ -107,8 +109,8 @@ def renew(tx: Tx, owner: str, ttl: float) -> tuple[str, ...]:
     """Prolong every unexpired lease of `owner` by `ttl` seconds from now; the runs it still holds."""
     now = tx.now()
     rows = tx.execute(
-        "UPDATE executions SET lease_until=? WHERE owner=? AND status='running' AND lease_until>?"
-        " RETURNING id",
+        f"UPDATE executions SET lease_until=? WHERE {_LIVE} AND owner=? AND status='running'"
+        " AND lease_until>? RETURNING id",
         (now + ttl, owner, now),
     ).fetchall()
     return tuple(row[0] for row in rows)
@@ -268,7 +270,7 @@ def live(
 ) -> tuple[ExecutionSummary, ...]:
     """Runs and direct calls that are under way, the one whose lease ends first before the others."""
     rows = tx.execute(
-        f"SELECT {_SUMMARY} FROM executions WHERE status IN ('running','queued') AND ({whose})"
+        f"SELECT {_SUMMARY} FROM executions WHERE {_LIVE} AND ({whose})"
         " ORDER BY COALESCE(lease_until, 0), id LIMIT ?",
         (*params, limit),
     ).fetchall()
