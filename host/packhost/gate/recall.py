@@ -100,9 +100,10 @@ class Recall:
         admitted = admit(entry, request.arguments, configuration, request.caller)
         text = as_text(dict(request.arguments)) if isinstance(admitted, Refusal) else admitted[1]
         same = args_digest(self._key, text) == row.args_digest
-        if not same and entry.hidden:  # what the host fills in may be another value by now
-            shown = _without(entry.hidden, row.args_json)
-            same = shown == _without(entry.hidden, configuration.redact(text))
+        # what the host fills in may be another value by now, and what a person gave is not sent again
+        added = entry.hidden if entry.form is None else entry.hidden | entry.form.names
+        if not same and added:
+            same = _without(added, row.args_json) == _without(added, configuration.redact(text))
         return entry.tool.spec.idempotent, row.tool == entry.tool.id.canonical and same
 
     def _elsewhere(self, row: CallRow) -> bool:
