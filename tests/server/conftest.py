@@ -35,21 +35,29 @@ class Served:
     era: str
     url: str = ""
     dialogs: list[str] = field(default_factory=list)
+    forms: list[Any] = field(default_factory=list)
 
     @property
     def gate(self) -> Any:
         return self.host.gate
 
     def client(
-        self, answer: str | Callable[[str], str] | None = None, **options: Any
+        self,
+        answer: str | Callable[[str], str] | None = None,
+        content: dict[str, Any] | None = None,
+        **options: Any,
     ) -> AbstractAsyncContextManager[Client]:
-        """A client of this era; `answer` is its person's: accept, decline, cancel, or no dialog at all."""
+        """A client of this era; `answer` is its person's: accept, decline, cancel, or no dialog at all.
+
+        `content` is what they fill in where they accept.
+        """
         if answer is not None:
 
             async def dialog(_: Any, params: Any) -> t.ElicitResult:
                 self.dialogs.append(params.message)
+                self.forms.append(params.requested_schema)
                 action: Any = answer if isinstance(answer, str) else answer(params.message)
-                return t.ElicitResult(action=action, content={} if action == "accept" else None)
+                return t.ElicitResult(action=action, content=(content or {}) if action == "accept" else None)
 
             options["elicitation_callback"] = dialog
         mode = "auto" if self.era == "modern" else "legacy"

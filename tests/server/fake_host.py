@@ -78,6 +78,8 @@ class FakeGate:
                 make_tool("crash"),
                 make_tool("write", "write"),
                 make_tool("turn", "write", config={"nested": True}),
+                make_tool("form", "write"),
+                make_tool("forms", "write", config={"nested": True}),
             )
         }
 
@@ -147,6 +149,18 @@ class FakeGate:
             raise
         return done({"said": said})
 
+    async def _form(self, request: CallRequest, asker: Asker | None, nested: bool = False) -> Outcome:
+        expires = time.time() + self.host.approval_timeout
+        prompt = Prompt("qn_1", "demo:form", "Which seat?", expires, nested, FORM)
+        assert asker is not None
+        answer = await asker.ask(prompt)
+        if answer.verdict == "deferred":
+            return Deferred(prompt)
+        return done({"verdict": answer.verdict, "reason": answer.reason, "content": answer.content})
+
+    async def _forms(self, request: CallRequest, asker: Asker | None) -> Outcome:
+        return await self._form(request, asker, nested=True)
+
     async def _approved(
         self, request: CallRequest, asker: Asker | None, what: str, *, nested: bool
     ) -> Outcome | None:
@@ -209,6 +223,11 @@ class FakeGate:
         record["decided"].set()
 
 
+FORM = {
+    "type": "object",
+    "properties": {"seat": {"type": "string", "enum": ["aisle", "no"]}, "bags": {"type": "integer"}},
+    "required": ["seat"],
+}
 _HIDDEN = {
     "type": "object",
     "properties": {"key": {"type": "string"}, "shown": {"type": "string"}},

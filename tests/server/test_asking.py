@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from fake_host import FORM
 from mcp import MCPError
 from mcp import types as t
 
@@ -203,6 +204,43 @@ async def test_an_answer_without_a_state_answers_nothing(serve) -> None:
         )
     assert isinstance(result, t.InputRequiredResult)
     assert served.gate.ran == []
+
+
+@WAYS
+@pytest.mark.parametrize("tool", ["form", "forms"], ids=["direct", "within a call"])
+async def test_a_form_with_fields_reaches_the_dialog_and_comes_back_as_it_was_filled_in(
+    serve, transport, era, tool
+) -> None:
+    content = {"seat": "no", "bags": 2}
+    async with serve(transport, era) as served, served.client("accept", content) as client:
+        with anyio.fail_after(10):
+            result = await client.call_tool(f"demo_{tool}", {})
+    assert result.structured_content == {"verdict": "approve", "reason": "", "content": content}
+    assert served.dialogs == ["Which seat?"]
+    assert served.forms == [FORM]
+
+
+@WAYS
+@pytest.mark.parametrize("tool", ["form", "forms"], ids=["direct", "within a call"])
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_form_that_is_sent_away_says_how(serve, transport, era, tool, action) -> None:
+    async with serve(transport, era) as served, served.client(action) as client:
+        with anyio.fail_after(10):
+            result = await client.call_tool(f"demo_{tool}", {})
+    assert result.structured_content == {"verdict": "deny", "reason": action, "content": None}
+
+
+@WAYS
+async def test_a_client_without_dialogs_is_told_where_a_form_is_answered(serve, transport, era) -> None:
+    messages: list[str | None] = []
+
+    async def progress(_: float, __: float | None, message: str | None) -> None:
+        messages.append(message)
+
+    async with serve(transport, era) as served, served.client() as client:
+        result = await client.call_tool("demo_form", {}, progress_callback=progress)
+    assert result.structured_content["verdict"] == "unanswered"
+    assert "packhost questions answer qn_1" in (messages[0] or "")
 
 
 @WAYS
