@@ -390,3 +390,19 @@ async def test_the_place_of_a_mistake_counts_local_tools_too(lab: Any) -> None:
     ask = {"name": "ask", "description": "Ask.", "tool_type": "local", "parameters_schema": OBJECT}
     outcome = await lab.turn(loop=True, runtime_tools=[ask, custom(colour="red")])
     assert outcome.data["path"] == "/runtime_tools/1/colour"
+
+
+async def test_secrets_sent_with_a_request_are_refused_and_recorded_nowhere(lab: Any) -> None:
+    lab.script(DONE)
+    outcome = await lab.turn(loop=True, secrets={"KEY": "hunter2222"})
+    assert (outcome.code, outcome.data["path"]) == ("INVALID_INPUT", "/secrets")
+    await lab.store.flush()
+    record = lab.store.read(lambda tx: tx.execute("SELECT data_json FROM events").fetchall())
+    assert "hunter2222" not in f"{outcome} {record}"
+    assert lab.run_ids() == []
+
+
+async def test_an_empty_map_of_secrets_is_ignored(lab: Any) -> None:
+    lab.script(DONE)
+    outcome = await lab.turn(loop=True, secrets={})
+    assert outcome.value["outcome"] == "completed"

@@ -417,3 +417,26 @@ async def test_what_there_is_can_be_looked_at(served) -> None:
         assert told["verdict"] == "ask"
         outside = {**question, "arguments": {**arguments, "path": "etc/a"}}
         assert (await client.post("/v1/explain", json=outside)).json()["refusal"]["code"] == "SCOPE_DENIED"
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({}, "RUNTIME_AGENT_TRANSIENT_SECRETS_UNSUPPORTED"),
+        ({"workflow": "any"}, "RUNTIME_FLOW_TRANSIENT_SECRETS_UNSUPPORTED"),
+    ],
+)
+async def test_secrets_sent_with_a_request_are_refused_and_kept_nowhere(
+    served, more: dict[str, str], code: str
+) -> None:
+    async with served.client() as client:
+        answer = await client.post("/v1/runs", json={**SHORT, **more, "secrets": {"KEY": "hunter2222"}})
+        assert (answer.status_code, answer.json()["code"]) == (400, code)
+        assert "hunter2222" not in answer.text
+        assert (await client.get("/v1/runs")).json()["runs"] == []
+
+
+async def test_an_empty_map_of_secrets_is_ignored(served) -> None:
+    async with served.client() as client:
+        answer = await client.post("/v1/runs", json={**SHORT, "secrets": {}}, headers=WAIT)
+    assert answer.status_code == 200

@@ -20,6 +20,8 @@ HttpCode = Literal[
     "TOO_LARGE",
     "CURSOR_PRUNED",
     "IDEMPOTENCY_CONFLICT",
+    "RUNTIME_AGENT_TRANSIENT_SECRETS_UNSUPPORTED",
+    "RUNTIME_FLOW_TRANSIENT_SECRETS_UNSUPPORTED",
     "INTERNAL",
 ]
 """What only a request over HTTP can meet."""

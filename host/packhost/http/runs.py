@@ -63,6 +63,9 @@ class Dispatch(Model):
     subagent_config: dict[str, Any] | None = Field(None, description="What `spawn_subagent` may start.")
     variables: dict[str, Any] | None = Field(None, description="Values for hidden parameters.")
     intent_catalog: Any = Field(None, description="Taken and ignored.")
+    secrets: dict[str, Any] | None = Field(
+        None, description="Has to be empty: secrets are named in packhost.yaml and never sent."
+    )
     stream_response: bool = Field(False, description="Answer with the run's events as they come.")
 
 
@@ -176,7 +179,16 @@ class RunDetail(Run):
 async def start(call: Call) -> Reply | ASGIApp:
     """`POST /v1/runs`: through the gate as the tool is called, then follow or wait."""
     body: Dispatch = call.body
-    given = body.model_dump(exclude_none=True, exclude={"stream_response", "session_id"})
+    given = body.model_dump(exclude_none=True, exclude={"stream_response", "session_id", "secrets"})
+    if body.secrets:
+        raise Problem(
+            400,
+            "RUNTIME_AGENT_TRANSIENT_SECRETS_UNSUPPORTED"
+            if body.workflow is None
+            else "RUNTIME_FLOW_TRANSIENT_SECRETS_UNSUPPORTED",
+            "secrets are not sent with a request",
+            hint="name them under `secrets` in packhost.yaml, and refer to them as `{{secret:NAME}}`",
+        )
     if names_secrets(given):
         call.demand("secrets:read")
     session = body.session_id or f"api-{os.urandom(10).hex()}"
@@ -235,7 +247,8 @@ async def resume(call: Call) -> Reply | ASGIApp:
             f"run `{run_id}` is {row.status}: nothing is left to resume",
             hint="read its result with `GET /v1/runs/{id}`, or start a new run",
         )
-    meant = call.body.model_dump(exclude_none=True, exclude={"stream_response"})
+    said = call.body.model_dump(exclude={"stream_response"})
+    meant = {name: value for name, value in said.items() if value is not None}  # a result may be null
     if _as_person(call) and not meant:
         await records.runs_resume(call.parts, {"id": run_id})
     else:
