@@ -2,6 +2,13 @@
 
 from packhost.client.aio import AsyncClient
 from packhost.client.exchange import ApiError, ConnectionLost
+from packhost.client.local import (
+    LocalTool,
+    finish_with_local_tools,
+    finish_with_local_tools_async,
+    run_with_local_tools,
+    run_with_local_tools_async,
+)
 from packhost.client.sync import Client
 from packhost.client.values import Approval, Detached, Envelope, Event, Grant, PausedReason, Run
 
@@ -15,6 +22,11 @@ __all__ = [
     "Envelope",
     "Event",
     "Grant",
+    "LocalTool",
     "PausedReason",
     "Run",
+    "finish_with_local_tools",
+    "finish_with_local_tools_async",
+    "run_with_local_tools",
+    "run_with_local_tools_async",
 ]
