@@ -11,6 +11,9 @@ from packhost.executions.handle import offer
 
 pytestmark = pytest.mark.anyio
 CALL = {"tool_calls": [{"id": "a", "name": "lab_note", "arguments": {"q": 1}}]}
+CALL_OF_PLAN = {
+    "tool_calls": [{"id": "a", "name": "lab_note", "arguments": {"q": 1, "plan": "chosen by the model"}}]
+}
 DONE = {"text": "done"}
 SCHEMA = {
     "type": "object",
@@ -61,3 +64,18 @@ async def test_a_model_is_offered_what_nothing_fills(lab: Any) -> None:
     shown = offer(tool, {"account": {"plan": "gold"}}).input_schema
     assert shown["properties"].keys() == {"q"}
     assert shown["required"] == ["q"]
+
+
+async def test_a_run_below_has_the_variables_of_the_run_that_started_it(lab: Any) -> None:
+    with_hidden(lab)
+    lab.script({"tool_calls": [{"id": "p", "name": "mine_research", "arguments": {"task": "go"}}]}, DONE)
+    lab.section["models"]["child"] = {"provider": "scripted", "script": [CALL_OF_PLAN, DONE]}
+    lab.section["agents"] = {"helper": {"model": "child"}}
+    task = {"task": {"type": "string"}}
+    lab.pack_tool("research", "subagent", {"agent_id": "helper", "allowed_tools": ["lab:note"]}, task)
+    outcome = await lab.turn(loop=True, variables={"plan": "gold", "_region": "eu"})
+    await lab.store.flush()
+    (child,) = [run for run in lab.run_ids() if run != outcome.value["run_id"]]
+    (call,) = lab.calls(child)
+    assert call.status == "ok"
+    assert json.loads(call.args_json) == {"q": 1, "plan": "[REDACTED]", "_region": "[REDACTED]"}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from packhost.gate.hidden import fill, filled_by
+from packhost.gate.hidden import below, fill, filled_by, found
 from packhost.gate.types import Answer, Prompt
 from packhost.rules.policy import Rule
 
@@ -103,3 +105,23 @@ async def test_a_person_is_asked_without_seeing_or_sending_what_the_host_filled(
     (prompt,) = person.shown
     assert "[REDACTED]" in prompt.text
     assert "acme-account" not in prompt.text
+
+
+NAMES = st.sampled_from(["plan", "_region", "account", "_record", "metadata", "z"])
+VALUES = st.recursive(
+    st.integers(0, 3), lambda inner: st.dictionaries(NAMES, inner, max_size=3), max_leaves=6
+)
+VARIABLES = st.dictionaries(NAMES, VALUES, max_size=4)
+
+
+@given(above=VARIABLES, own=VARIABLES, name=NAMES)
+def test_a_run_below_another_finds_what_the_one_above_finds(above: Any, own: Any, name: str) -> None:
+    if name in above or (not name.startswith("_") and filled_by([name], above)):
+        assert found(name, below(own, above)) == found(name, above)
+
+
+def test_a_run_below_another_may_have_more() -> None:
+    assert below({"q": 1, "plan": "mine", "set": {"plan": 2}}, {"account": {"plan": "gold"}}) == {
+        "account": {"plan": "gold"},
+        "q": 1,
+    }

@@ -710,3 +710,16 @@ async def test_a_preview_shows_the_request_with_secrets_by_name(bench: Bench) ->
         '{"x":"a b","y":"[REDACTED]"}',
     ]
     assert "would not be sent" in await bench.kind.preview(tool, {"x": ".."}, context)
+
+
+async def test_an_argument_that_nobody_declared_cannot_pass_for_what_the_host_says(
+    bench: Bench, server: Server
+) -> None:
+    server.says("/", echo)
+    await bench.call(
+        at(server, "/"),
+        {"_endUser": {"name": "mallory"}, "_record": {"id": 1}, "_mine": "declared"},
+        config={"body": ["{{_endUser.name}}", "{{_record.id}}", "{{_mine}}"]},
+        properties={"_mine": {}},
+    )
+    assert json.loads(server.asked[0].body) == ["{{_endUser.name}}", "{{_record.id}}", "declared"]

@@ -26,6 +26,7 @@ from packhost.executions.request import Request, answers_of, request_of, view_of
 from packhost.executions.unasked import Unasked
 from packhost.gate import Gate
 from packhost.gate.configuration import Configuration
+from packhost.gate.hidden import below
 from packhost.kinds.context import Amend, CallContext, RunDriver, RunView
 from packhost.names import new_id
 from packhost.store.base import Store
@@ -135,6 +136,8 @@ class Runs:
         narrowing = getattr(caller, "narrowing", ())
         if getattr(caller, "intent", None) == "mandatory":
             spec = {**spec, "intent": "mandatory"}
+        if variables := getattr(caller, "variables", None):
+            spec = {**spec, "variables": below(spec.get("variables") or {}, variables)}
         new = NewExecution(
             id=new_id("run"),
             kind=driver,
@@ -160,6 +163,7 @@ class Runs:
         if active is None or not ours:
             return await self._ended(run_id)
         active.asker = getattr(context, "asker", None)
+        active.attended = getattr(getattr(context, "caller", None), "attended", True)
         active.report = context.report_progress
         try:
             return await self._ended(run_id)
@@ -172,6 +176,7 @@ class Runs:
             raise
         finally:
             active.asker = active.report = None
+            active.attended = False
 
     async def get(self, run_id: str, *, context: CallContext) -> RunView:
         """A run of the caller's; `NotFound` for any other."""

@@ -4,7 +4,7 @@ What fills one, the first that there is:
 
 1. `_tenant` and `_endUser`: the workspace's tenant and the caller's principal, whatever a run says.
 2. The accepted `variables` of packhost.yaml, so that no run can change what a person set.
-3. The `variables` that the run was started with.
+3. The `variables` that the run was started with, and before its own those of the run that started it.
 
 Within the last two a name without leading `_` is looked for among the variables, then in `_record.metadata`,
 then in each other variable that is an object and has no leading `_`; it stays visible, and is the agent's to
@@ -44,6 +44,16 @@ def filled_by(names: Collection[str], variables: Mapping[str, Any]) -> frozenset
     if not names:
         return frozenset()
     return frozenset(name for name in names if name.startswith("_") or found(name, variables) is not _NOTHING)
+
+
+def below(own: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables of a run that another run started: whatever the one above finds, it finds there too."""
+
+    def shadows(name: str, value: Any) -> bool:
+        members = value if isinstance(value, Mapping) else ()
+        return name == "_record" or any(found(one, above) is not _NOTHING for one in (name, *members))
+
+    return {**above, **{name: value for name, value in own.items() if not shadows(name, value)}}
 
 
 def fill(

@@ -38,7 +38,7 @@ _NEEDED: Final = ("name", "description", "tool_type", "parameters_schema")
 _KNOWN: Final = (*_NEEDED, "config", "hidden_parameter_names", "idempotent", "untrusted_output", "scopes")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,55}\Z")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
-_SECRET: Final = re.compile(r"\{\{\s*secret\s*:\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+_SECRET: Final = re.compile(r"\{\{\s*secret\s*:\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*\}\}")
 _DEEP: Final = frozenset({"network_access", "secrets", "elicit"})
 """Members of a `config` whose own members are named here, and not by the author."""
 _PACK: Final = PackFacts(

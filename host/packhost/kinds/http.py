@@ -127,7 +127,7 @@ class HttpKind:
             for name in ready.secrets
         }
         host = {"_tenant.id": self._tenant(), "_endUser.id": context.principal}
-        given = {**ready.defaults, **arguments} if ready.defaults else arguments
+        given = ready.given(arguments)
         if not ready.needs_identity:
             return Values(given, secrets, host), ()
         if self._identity is None:

@@ -97,6 +97,7 @@ class Prepared:
     body: Json | None
     origin: Target | None
     defaults: Mapping[str, Any]
+    declared: frozenset[str]
     secrets: tuple[str, ...]
     retries: int
 
@@ -113,6 +114,18 @@ class Prepared:
             yield from placeholders(text)
         if self.body is not None:
             yield from json_placeholders(self.body)
+
+    def given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, with defaults for those that were left out.
+
+        One with a leading `_` that is not declared is none: it could pass for what only the host says.
+        """
+        sent = {
+            name: value
+            for name, value in arguments.items()
+            if not name.startswith("_") or name in self.declared
+        }
+        return {**self.defaults, **sent}
 
     def target(self, values: Values) -> Target:
         """Where a call goes, without its path."""
@@ -133,7 +146,7 @@ class Prepared:
 
     def shown(self, arguments: Mapping[str, Any]) -> str:
         """The request as a person reads it before it is sent: secrets and what the host adds by name."""
-        filled = self.fill(Values({**self.defaults, **arguments}))
+        filled = self.fill(Values(self.given(arguments)))
         url = filled.target.url
         for one in self.placeholders():
             url = url.replace(quote(one.written, safe=""), one.written)
@@ -167,6 +180,7 @@ def prepare(spec: ToolSpec) -> Prepared:
         body=body,
         origin=origin_of(url, "".join(map(str, url.authority))) if fixed else None,
         defaults=_defaults(spec),
+        declared=frozenset((*properties(spec), *spec.hidden_parameters)),
         secrets=(),
         retries=retries,
     )
