@@ -295,7 +295,7 @@ class Handle:
             row.session_id,
             row.id,
             self._request.narrowing,
-            attended=active.asker is not None,
+            attended=active.attended and active.asker is not None,
             epoch=active.epoch,
             variables=self._variables,
             intent="mandatory" if self._request.spec.get("intent") == "mandatory" else "best-effort",

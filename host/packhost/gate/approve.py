@@ -88,7 +88,7 @@ class Approvals:
         if granted is not None:
             return Approved(grant_id=granted)
         terms = self._terms()
-        if asker is None and caller.run_id is None and terms.unattended == "reject":
+        if terms.unattended == "reject" and unattended(asker, caller):
             return Refusal(
                 "APPROVAL_MODE_UNSUPPORTED",
                 f"`{evaluation.entry.tool.id}` needs a person, and this caller's channel can ask none",
@@ -338,6 +338,11 @@ class Approvals:
         if verdict == "approve" and row.status == "pending":
             _another_person(row, answer)
         return await self._store.write(_answer, approval_id, answer, grant)
+
+
+def unattended(asker: Asker | None, caller: Caller) -> bool:
+    """Whether nobody can be asked through the caller's own channel."""
+    return not caller.attended or (asker is None and caller.run_id is None)
 
 
 def _answer(tx: Tx, approval_id: str, answer: ApprovalAnswer, grant: NewGrant | None) -> ApprovalRow:

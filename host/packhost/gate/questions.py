@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import anyio
 
 from packhost.errors import Conflict, InvalidInput
+from packhost.gate.approve import unattended
 from packhost.gate.configuration import Terms
 from packhost.gate.context import GateContext
 from packhost.gate.display import (
@@ -59,7 +60,7 @@ class Questions:
         assert form is not None
         if parent is not None or not request.top_level or request.caller.subagent is not None:
             return _not_here(found, "only a call of an agent that nobody else's run started may")
-        if asker is None and request.caller.run_id is None and terms.unattended == "reject":
+        if terms.unattended == "reject" and unattended(asker, request.caller):
             return _not_here(found, "this caller's channel can ask none")
         digest = self._binding(found, request)
         row = self._store.read(questions.find_live, digest, self._store.now())
