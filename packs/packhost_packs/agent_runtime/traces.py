@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import packhost_packs.agent_runtime.client_tools as client_tools
 from packhost.api import Message, OfferedTool, RecordedMessage, RunRecord
-from packhost_packs.agent_runtime import client_tools
 from packhost_packs.agent_runtime.approving import approving_of
 from packhost_packs.agent_runtime.conversation import as_seen_by
 from packhost_packs.agent_runtime.deeds import events_of
