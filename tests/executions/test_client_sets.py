@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from packhost.gate import Completed, Refusal
-from packhost_packs.agent_runtime.client_tools import fingerprint
+from packhost_packs.agent_runtime.client_tools import fingerprint, offered
 from packhost_packs.agent_runtime.providers.messages import wire_messages
 from packhost_packs.agent_runtime.providers.scripted import ScriptedProvider
 
@@ -255,3 +255,13 @@ async def test_what_the_host_ran_is_replayed_whatever_is_offered(lab: Any, sent:
     await start(lab, asks(("a", "lab_look")), DONE, session_id="talk")
     await start(lab, DONE, tools=[], session_id="talk")
     assert called(sent) == (["a"], ["a"])
+
+
+async def test_the_name_by_which_rules_and_record_know_a_tool_is_the_hosts_to_give(lab: Any) -> None:
+    page = {**tool("lab_note"), "origin": "webmcp"}
+    outcome = await start(lab, asks(("a", "lab_note")), DONE, client_tools=[page])
+    assert outcome.value["waiting_on"] == "client:a"
+    assert offered([page])[0].canonical == "client:lab_note"
+    for name in ("client:x", "lab:note", "packhost_status", "tool_search"):
+        refused = await start(lab, DONE, client_tools=[{**page, "name": name}])
+        assert (refused.code, refused.data["path"]) == ("INVALID_INPUT", "/client_tools/0/name")
