@@ -34,3 +34,11 @@ def test_a_tool_without_a_secret_names_none() -> None:
     tool = external("KEY")
     tool["config"]["headers"] = {}
     assert not names_secrets({"runtime_tools": [tool]})
+
+
+def test_what_is_nested_deeper_than_can_be_read_through_counts_as_a_secret() -> None:
+    deep: Any = {}
+    for _ in range(5_000):
+        deep = {"a": deep}
+    assert names_secrets({"runtime_tools": [{"config": deep}]})
+    assert not names_secrets(deep)

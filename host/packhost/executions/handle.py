@@ -300,6 +300,7 @@ class Handle:
             variables=self._variables,
             intent="mandatory" if self._request.spec.get("intent") == "mandatory" else "best-effort",
             subagent=self._request.spec.get("subagent"),
+            secrets=self._request.secrets,
         )
 
 

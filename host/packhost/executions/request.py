@@ -23,6 +23,8 @@ class Request:
     spec: Mapping[str, Any]
     background: bool = False
     narrowing: tuple[Layer, ...] = ()
+    secrets: bool = True
+    """Whether tools that its calls bring may be given secrets."""
 
     def as_text(self) -> str:
         """The request as JSON text."""
@@ -30,13 +32,14 @@ class Request:
             {"name": layer.name, "scopes": [format_scope(scope) for scope in layer.scopes]}
             for layer in self.narrowing
         ]
-        return as_text({"spec": self.spec, "background": self.background, "narrowing": layers})
+        more = {} if self.secrets else {"secrets": False}
+        return as_text({"spec": self.spec, "background": self.background, "narrowing": layers, **more})
 
 
 def request_of(row: ExecutionRow) -> Request:
     """What a run was started with."""
     raw = json.loads(row.spec_json)
-    return Request(raw["spec"], raw["background"], _layers(raw["narrowing"]))
+    return Request(raw["spec"], raw["background"], _layers(raw["narrowing"]), raw.get("secrets", True))
 
 
 def _layers(raw: Sequence[Mapping[str, Any]]) -> tuple[Layer, ...]:

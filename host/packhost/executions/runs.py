@@ -147,7 +147,8 @@ class Runs:
             parent=context.run_id,
             agent=spec.get("agent"),
             spec_json=redact_json_text(
-                Request(spec, background, narrowing).as_text(), self._configuration().redact
+                Request(spec, background, narrowing, getattr(caller, "secrets", True)).as_text(),
+                self._configuration().redact,
             ),
         )
         with anyio.CancelScope(shield=True):

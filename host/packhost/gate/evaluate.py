@@ -15,6 +15,7 @@ from packhost.gate.catalog import Catalog, Entry
 from packhost.gate.configuration import Configuration
 from packhost.gate.display import as_text, display_arguments, whole_characters
 from packhost.gate.hidden import fill, filled_by
+from packhost.gate.inline import names_secrets
 from packhost.gate.nearest import nearest_path
 from packhost.gate.types import Caller, CallRequest, Refusal
 from packhost.rules.autonomy import Level
@@ -24,6 +25,11 @@ from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
 from packhost.workspace.redaction import redact_json_text
 
+_SECRETS = Refusal(
+    "POLICY_DENIED",
+    "the token does not have the scope `secrets:read`, and a runtime tool names a secret",
+    "use a token that was made with `--scope secrets:read`",
+)
 _FAULTS = 5
 """So many faults of one call's arguments are told at once."""
 
@@ -77,6 +83,8 @@ def evaluate(
         return Stopped("resolve", _unknown(request.tool, configuration.catalog))
     if entry.tool.spec.hidden_parameters and request.caller.variables:
         entry = entry.hiding(filled_by(entry.tool.spec.hidden_parameters, request.caller.variables))
+    if not request.caller.secrets and names_secrets(request.arguments):
+        return Stopped("admit", _SECRETS, entry)
     given = request.given
     content = given.content if given is not None and given.version == entry.tool.version else None
     admitted = admit(entry, request.arguments, configuration, request.caller, content)

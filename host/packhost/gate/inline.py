@@ -99,20 +99,26 @@ def checked(definitions: Sequence[Mapping[str, Any]], catalog: Catalog) -> list[
 
 def names_secrets(value: Any) -> bool:
     """Whether any runtime tool in a call's arguments, at whatever depth, is to be given a secret."""
-    if isinstance(value, list | tuple):
-        return any(map(names_secrets, value))
-    if not isinstance(value, Mapping):
-        return False
-    for name, one in value.items():
-        if _snake(name) == "runtime_tools" and isinstance(one, list) and any(map(_wants_secret, one)):
-            return True
-    return any(map(names_secrets, value.values()))
+    left = [value]
+    while left:  # not by calling itself: what is sent may be nested deeper than that goes
+        one = left.pop()
+        if isinstance(one, Mapping):
+            tools = [inner for name, inner in one.items() if _snake(name) == "runtime_tools"]
+            if any(_wants_secret(tool) for inner in tools if isinstance(inner, list) for tool in inner):
+                return True
+            left.extend(one.values())
+        elif isinstance(one, list | tuple):
+            left.extend(one)
+    return False
 
 
 def _wants_secret(definition: Any) -> bool:
     config = definition.get("config") if isinstance(definition, Mapping) else None
     declared = isinstance(config, Mapping) and bool(config.get("secrets"))
-    return declared or _SECRET.search(json.dumps(definition, default=str)) is not None
+    try:
+        return declared or _SECRET.search(json.dumps(definition, default=str)) is not None
+    except (ValueError, RecursionError):
+        return True  # no tool is that deep, and what cannot be read through is not let through
 
 
 def tool_of(definition: Mapping[str, Any]) -> Tool:

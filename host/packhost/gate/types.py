@@ -40,6 +40,9 @@ class Caller:
     subagent: Mapping[str, str] | None = field(default=None, compare=False)
     """Of a subagent's run: `tool_name`, the tool that started it, and `agent_name`."""
 
+    secrets: bool = field(default=True, compare=False)
+    """Whether tools that a call brings for one run may be given secrets."""
+
     @property
     def actor(self) -> str:
         """Who is said to have acted, in the record."""

@@ -279,7 +279,8 @@ def _as_person(call: Call) -> bool:
 
 
 def _caller(call: Call, session: str) -> Caller:
-    return Caller(call.identity.principal, CLIENT, session, attended=False)
+    secrets = call.identity.may("secrets:read")
+    return Caller(call.identity.principal, CLIENT, session, attended=False, secrets=secrets)
 
 
 async def _by_tool(call: Call, tool: str, arguments: Mapping[str, Any]) -> Any:

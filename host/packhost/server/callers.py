@@ -119,7 +119,14 @@ def identify(ctx: ServerRequestContext[Any, Any], own: str) -> Caller:
     else:
         named = hashlib.sha256("\0".join((principal, client)).encode("utf-8", "replace"))
         session = f"s-{named.hexdigest()[:20]}"
-    return Caller(principal=principal, client=client, session_id=session, attended=can_ask(ctx))
+    identity = identity_of(ctx)
+    return Caller(
+        principal=principal,
+        client=client,
+        session_id=session,
+        attended=can_ask(ctx),
+        secrets=identity is None or identity.may("secrets:read"),
+    )
 
 
 def relayed_key(ctx: ServerRequestContext[Any, Any]) -> str | None:
