@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from packhost.manifest.elicit import elicit_faults, form_of, without
+from packhost.manifest.load import parse_manifest
 from packhost.manifest.model import ToolSpec
 
 SEAT = {"type": "string", "enum": ["aisle", "window"]}
@@ -185,3 +187,12 @@ def test_a_parameter_named_like_a_keyword_is_no_reference() -> None:
 def test_only_kinds_that_the_host_sends_itself_ask() -> None:
     (fault,) = elicit_faults(tool(kind="flow"))
     assert "only `http` and `code`" in fault[2]
+
+
+def test_the_example_of_the_page_is_sound() -> None:
+    text = (Path(__file__).parents[2] / "docs/kinds/elicit.md").read_text(encoding="utf-8")
+    example = text.split("```yaml\n", 1)[1].split("```", 1)[0]
+    (tool,) = parse_manifest(example.encode(), "pack.yaml").manifest.tools
+    form = form_of(tool)
+    assert form is not None
+    assert (form.message, form.names) == ("Which seat would you like?", {"seat", "bags"})
