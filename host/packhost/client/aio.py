@@ -100,7 +100,10 @@ class AsyncClient:
             if step == "done":
                 return
             if step == "ask":
-                state.over = (await self.result(run_id)).ended
+                try:
+                    state.over = (await self.result(run_id)).ended
+                except (ConnectionLost, ApiError) as error:
+                    step = state.step(error, time.monotonic())
             if step == "later" or (step == "ask" and not state.over):
                 await anyio.sleep(state.wait)
 
@@ -201,13 +204,17 @@ class AsyncClient:
         for left in range(TRIES - 1 if asked.repeatable else 0, -1, -1):
             try:
                 answer = await self._http.send(self._request(asked, wait))
-            except httpx2.TransportError as error:
+            except httpx2.TransportError as lost:
                 if not left:
-                    raise ConnectionLost(f"the host cannot be reached: {error}") from error
+                    raise ConnectionLost(f"the host cannot be reached: {lost}") from lost
                 await anyio.sleep(exchange.BACK_AFTER / (left + 1))
                 continue
             if answer.status_code >= 300:
-                raise refusal(answer.status_code, answer.content, answer.headers)
+                error = refusal(answer.status_code, answer.content, answer.headers)
+                if not left or error.status not in exchange.PASSING:
+                    raise error
+                await anyio.sleep(min(error.retry_after or exchange.BACK_AFTER, exchange.LONGEST_BACK))
+                continue
             return asked.read(answer.json())
         raise AssertionError("the last try answers or raises")
 

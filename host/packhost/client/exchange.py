@@ -16,6 +16,10 @@ BACK_AFTER: Final = 1.0
 """Seconds before a stream that broke is opened again, unless the server says another time."""
 PATIENCE: Final = 300.0
 """Seconds for which a run is tried to be followed while its host cannot be reached."""
+LONGEST_BACK: Final = 10.0
+"""Seconds at most that a refused request waits before it is sent again."""
+PASSING: Final = frozenset({429, 502, 503, 504})
+"""The statuses of refusals that pass by themselves."""
 TRIES: Final = 4
 """How often a request that may safely be sent again is sent in all."""
 
@@ -171,7 +175,7 @@ class Following:
             return "done" if self.over else "ask"
         since = now if self._broken_since is None else self._broken_since
         self._broken_since = since
-        passing = isinstance(broken, ConnectionLost) or broken.status in (429, 502, 503, 504)
+        passing = isinstance(broken, ConnectionLost) or broken.status in PASSING
         if not self._auto or not passing or now - since > self._patience:
             raise broken
         if isinstance(broken, ApiError):

@@ -95,7 +95,10 @@ class Client:
             if step == "done":
                 return
             if step == "ask":
-                state.over = self.result(run_id).ended
+                try:
+                    state.over = self.result(run_id).ended
+                except (ConnectionLost, ApiError) as error:
+                    step = state.step(error, time.monotonic())
             if step == "later" or (step == "ask" and not state.over):
                 time.sleep(state.wait)
 
@@ -196,13 +199,17 @@ class Client:
         for left in range(TRIES - 1 if asked.repeatable else 0, -1, -1):
             try:
                 answer = self._http.send(self._request(asked, wait))
-            except httpx2.TransportError as error:
+            except httpx2.TransportError as lost:
                 if not left:
-                    raise ConnectionLost(f"the host cannot be reached: {error}") from error
+                    raise ConnectionLost(f"the host cannot be reached: {lost}") from lost
                 time.sleep(exchange.BACK_AFTER / (left + 1))
                 continue
             if answer.status_code >= 300:
-                raise refusal(answer.status_code, answer.content, answer.headers)
+                error = refusal(answer.status_code, answer.content, answer.headers)
+                if not left or error.status not in exchange.PASSING:
+                    raise error
+                time.sleep(min(error.retry_after or exchange.BACK_AFTER, exchange.LONGEST_BACK))
+                continue
             return asked.read(answer.json())
         raise AssertionError("the last try answers or raises")
 

@@ -25,6 +25,7 @@ class Tool(Model):
     scopes: list[str]
     enforcement: str = Field(description="How strongly its scopes are enforced here.")
     idempotent: bool
+    remaining: list[str] = Field(description="What the workspace leaves of its scopes.")
 
 
 class Withheld(Model):

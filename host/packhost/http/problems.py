@@ -22,6 +22,7 @@ HttpCode = Literal[
     "IDEMPOTENCY_CONFLICT",
     "RUNTIME_AGENT_TRANSIENT_SECRETS_UNSUPPORTED",
     "RUNTIME_FLOW_TRANSIENT_SECRETS_UNSUPPORTED",
+    "STOPPING",
     "INTERNAL",
 ]
 """What only a request over HTTP can meet."""

@@ -51,7 +51,7 @@ class Door:
         if refusal is None and scope["path"] not in _PUBLIC:
             refusal = _handler(scope) or self._unknown(scope)
         if refusal is None and self._closing and not _belongs(scope):
-            refusal = _stopping()
+            refusal = _stopping(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -119,7 +119,7 @@ class Door:
             if started:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             else:
-                await _stopping()(scope, receive, send)
+                await _stopping(scope)(scope, receive, send)
 
 
 def _belongs(scope: Scope) -> bool:
@@ -132,12 +132,12 @@ def _belongs(scope: Scope) -> bool:
     return any(name == _SESSION or (name, value) == _LISTS for name, value in scope["headers"])
 
 
-def _stopping() -> Response:
-    body = {
-        "error": "stopping",
-        "message": "packhost is stopping and takes nothing new",
-        "next": "try again: another host answers, or this one once it serves anew",
-    }
+def _stopping(scope: Scope) -> Response:
+    message = "packhost is stopping and takes nothing new"
+    what_next = "try again: another host answers, or this one once it serves anew"
+    if scope["path"].startswith("/v1/"):
+        return Problem(503, "STOPPING", message, hint=what_next).response(scope["path"])
+    body = {"error": "stopping", "message": message, "next": what_next}
     return JSONResponse(body, status_code=503, headers={"Retry-After": "1"})
 
 
