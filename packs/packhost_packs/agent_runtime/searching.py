@@ -6,6 +6,7 @@ counts less than a whole one. Equal scores are ordered by name.
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SPACED = {code: " " for code in range(128) if not chr(code).isalnum()}
 _IN_NAME, _PART_OF_NAME, _IN_TEXT, _PART_OF_TEXT = 4.0, 2.5, 1.5, 1.0
 _WORDS = 12
+_NOTHING = 1e-8
+"""Scores that differ by less are the same."""
 
 TOOL = OfferedTool(
     name=SEARCH,
@@ -51,34 +54,47 @@ TOOL = OfferedTool(
 
 
 class Index:
-    """Tools made ready to be searched."""
+    """Tools made ready to be searched: where each of their words stands."""
 
     def __init__(self, tools: Sequence[OfferedTool]) -> None:
         self._tools = tools
-        self._names = [f" {_plain(tool.name)} " for tool in tools]
-        self._texts = [
-            f" {_words(f'{tool.title} {tool.description}')} {_plain(_parameters(tool))} " for tool in tools
-        ]
+        self._names: dict[str, list[int]] = {}
+        self._texts: dict[str, list[int]] = {}
+        for index, tool in enumerate(tools):
+            for word in set(_plain(tool.name).split()):
+                self._names.setdefault(word, []).append(index)
+            text = f"{_words(f'{tool.title} {tool.description}')} {_plain(_parameters(tool))}"
+            for word in set(text.split()):
+                self._texts.setdefault(word, []).append(index)
 
     def find(self, query: str, limit: int = FOUND) -> list[OfferedTool]:
         """The tools that fit best, best first; none where no word is found at all."""
-        scores = [0.0] * len(self._tools)
+        scores: dict[int, float] = {}
         for word in list(dict.fromkeys(_plain(query).split()))[:_WORDS]:
-            whole = f" {word} "
-            hits: list[tuple[int, float]] = []
-            for index, (name, text) in enumerate(zip(self._names, self._texts, strict=True)):
-                if word in name:
-                    hits.append((index, _IN_NAME if whole in name else _PART_OF_NAME))
-                elif word in text:
-                    hits.append((index, _IN_TEXT if whole in text else _PART_OF_TEXT))
-            rarity = math.log(1 + len(self._tools) / len(hits)) if hits else 0.0
-            for index, worth in hits:
-                scores[index] += worth * rarity
-        ranked = sorted(
-            (index for index, score in enumerate(scores) if score > 0),
-            key=lambda index: (-round(scores[index], 9), self._tools[index].name),
-        )
+            worth = self._worth(word)
+            rarity = math.log(1 + len(self._tools) / len(worth)) if worth else 0.0
+            for index, one in worth.items():
+                scores[index] = scores.get(index, 0.0) + one * rarity
+        if not scores:
+            return []
+        least = heapq.nlargest(limit, scores.values())[-1] - _NOTHING
+        best = [index for index, score in scores.items() if score >= least]
+        ranked = sorted(best, key=lambda index: (-round(scores[index], 9), self._tools[index].name))
         return [self._tools[index] for index in ranked[:limit]]
+
+    def _worth(self, word: str) -> dict[int, float]:
+        """What a word is worth for each tool that has it, or a word that it is a part of."""
+        worth: dict[int, float] = {}
+        # from the least to the most, so that the best place of a word counts
+        for places, whole, part in (
+            (self._texts, _IN_TEXT, _PART_OF_TEXT),
+            (self._names, _IN_NAME, _PART_OF_NAME),
+        ):
+            for known, where in places.items():
+                if known != word and word in known:
+                    worth.update(dict.fromkeys(where, part))
+            worth.update(dict.fromkeys(places.get(word, ()), whole))
+        return worth
 
 
 def asked_for(arguments: Mapping[str, Any]) -> tuple[str, int] | None:
