@@ -171,3 +171,26 @@ def test_a_wrong_config_is_told(config: dict[str, Any], said: str) -> None:
         ToolSpec(name="t", description="t", kind="flow", permission="write", config=config)
     )
     assert any(said in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"id": "write", "call": {"tool": "lab:note", "arguments": {"a": 1}}},
+        {"id": "write", "prompt": "write it", "model_profile": "writer", "loop": True},
+        {"id": "write", "prompt": "write it", "agent": "careful", "loop": True},
+    ],
+)
+@pytest.mark.parametrize(("require", "questions"), [(["lab:*"], 1), (["lab_note"], 1), ([], 0)])
+async def test_what_the_calling_run_asks_a_person_for_is_asked_for_in_its_flows(
+    lab: Any, person: Any, step: dict[str, Any], require: list[str], questions: int
+) -> None:
+    ann = person()
+    lab.script({"tool_calls": [{"id": "f1", "name": "mine_flow", "arguments": {}}]}, {"text": "done"})
+    note = {"tool_calls": [{"id": "n1", "name": "lab_note", "arguments": {"a": 1}}]}
+    lab.section["models"]["writer"] = {"provider": "scripted", "script": [note, {"text": "ok"}]}
+    lab.section["agents"] = {"careful": {"model": "writer", "approval": {"require": []}}}
+    flow(lab, [step])
+    outcome = await lab.turn(loop=True, asker=ann, approval={"require": require})
+    assert outcome.value["outcome"] == "completed"
+    assert [prompt.tool for prompt in ann.shown] == ["lab:note"] * questions

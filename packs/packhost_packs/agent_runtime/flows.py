@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from packhost.api import CallContext, InvalidInput, Located, PackhostError, Tool, ToolSpec
+from packhost_packs.agent_runtime.approving import joined
 from packhost_packs.agent_runtime.children import PACK, bounded, ended_well, host_of, parent_of, run_child
 from packhost_packs.agent_runtime.drivers import WORKFLOW
 from packhost_packs.agent_runtime.workflows.plan import read_nodes
@@ -50,11 +51,22 @@ class FlowKind:
         spec["limits"] = bounded(spec["limits"], parent)
         if "timeout_ms" in config:
             spec["limits"]["wall_clock"] = min(spec["limits"]["wall_clock"], config["timeout_ms"] / 1000)
+        if parent is not None and parent.require:
+            asking(spec, parent.require)
         view = await run_child(WORKFLOW, spec, context)
         return value_of(ended_well(view, f"the flow of `{tool.id}`"), config)
 
     async def close(self) -> None:
         """Nothing is left running."""
+
+
+def asking(spec: dict[str, Any], require: Sequence[str]) -> None:
+    """Have a workflow ask a person before each call that the run which calls it asks for."""
+    added = {"require": list(require)}
+    spec["approval"] = added
+    for node in spec["nodes"]:
+        if node["turn"]:
+            node["turn"]["approval"] = joined(node["turn"].get("approval"), added)
 
 
 def as_workflow(flow: Mapping[str, Any]) -> dict[str, Any]:

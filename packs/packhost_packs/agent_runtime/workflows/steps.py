@@ -12,7 +12,9 @@ from typing import Any
 
 import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost.api import RunHandle, ToolOutcome
+from packhost_packs.agent_runtime.approving import required
 from packhost_packs.agent_runtime.faults import TurnFault
+from packhost_packs.agent_runtime.spawning import named
 from packhost_packs.agent_runtime.workflows.plan import Node
 from packhost_packs.agent_runtime.workflows.values import Missing, look_up, render
 
@@ -46,11 +48,20 @@ async def run_step(
     outcome = await _recovered(run, node, call["tool"]) if state.get("called") else None
     if outcome is None:
         arguments = fill(call.get("arguments") or {}, values)
-        outcome = await run.call_tool(call["tool"], arguments, tool_use_id=node.id)
+        asks = _asks(run, call["tool"])
+        outcome = await run.call_tool(call["tool"], arguments, tool_use_id=node.id, ask=asks)
     if not outcome.ok:
         told = {"issue": outcome.code or "TOOL_FAILED", "message": outcome.text.partition("\n")[0][:2000]}
         return {"outcome": "error", "error": told, "text": ""}
     return _done(_value(outcome), None if outcome.text[:1] != "<" else outcome.text)
+
+
+def _asks(run: RunHandle, name: str) -> str:
+    """Why the run itself wants a person before a step's call; empty where it does not."""
+    require = required(run.spec.get("approval"))
+    if not require or not any(named(tool, require) for tool in run.offered([name])):
+        return ""
+    return f"the run asks a person before each call of `{name}`"
 
 
 async def _recovered(run: RunHandle, node: Node, tool: str) -> ToolOutcome | None:
