@@ -174,7 +174,12 @@ async def test_memory_is_limited_and_the_host_goes_on(
     assert await run(confined, make_tool("def handle(context, arguments): return 1"), context) == 1
 
 
-async def test_a_stack_without_end_is_a_failure(confined: PythonKind, make_tool: Any, context: Any) -> None:
+@pytest.mark.parametrize(
+    ("idempotent", "code"), [(True, "TOOL_FAILED"), (False, "EFFECTS_UNKNOWN")], ids=["safe", "with effects"]
+)
+async def test_a_stack_without_end_is_a_failure(
+    confined: PythonKind, make_tool: Any, context: Any, idempotent: bool, code: str
+) -> None:
     tool = make_tool(
         """
         import sys
@@ -183,9 +188,10 @@ async def test_a_stack_without_end_is_a_failure(confined: PythonKind, make_tool:
             value = []
             for _ in range(10**6): value = [value]
             return repr(value)
-        """
+        """,
+        idempotent=idempotent,
     )
-    assert (await failure(confined, tool, context)).code == "TOOL_FAILED"
+    assert (await failure(confined, tool, context)).code == code
 
 
 async def test_a_file_does_not_grow_without_end(
