@@ -14,6 +14,7 @@ import pytest
 from postgres_server import STORES
 
 from packhost.errors import Conflict, PackhostError, StoreUnavailable
+from packhost.executions.connections import HostConnection
 from packhost.kinds.context import CallContext, RunResult, RunStopped
 from packhost.store.base import Store
 from packhost.store.opening import open_store
@@ -411,3 +412,14 @@ async def test_of_hosts_that_answer_one_pause_at_once_one_goes_on_with_its_answe
             part["content"] for one in history for part in one.message["content"] if "tool_use_id" in part
         ]
         assert results == winners
+
+
+async def test_no_request_goes_to_a_model_from_a_host_that_may_be_taken_for_lost(provider: Any) -> None:
+    def refuse() -> None:
+        raise StoreUnavailable("out of touch")
+
+    connection = HostConnection(provider.base_url, None, "x-key", check=refuse)
+    with pytest.raises(StoreUnavailable):
+        async with connection.post("/v1/messages", b"{}", {}):
+            raise AssertionError("it was sent")
+    assert provider.received == []
