@@ -13,7 +13,6 @@ from packhost.errors import ConfigInvalid, Conflict
 from packhost.store.base import Store
 from packhost.store.ops import calls, events, executions, replicas
 from packhost.store.ops.replicas import NewReplica
-from packhost.store.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., Any]
@@ -265,9 +264,8 @@ async def test_where_one_host_has_the_store_alone_everything_of_another_is_an_or
     assert "replica.joined" not in await types(store)
 
 
+@pytest.mark.parametrize("setting", ["sqlite"])  # PostgreSQL takes an index or not by the size of the table
 async def test_what_is_looked_for_again_and_again_is_found_by_an_index(store: Store) -> None:
-    if not isinstance(store, SqliteStore):
-        return  # PostgreSQL takes an index or not by the size of the table
     looks = {
         "UPDATE executions SET lease_until=1 WHERE status IN ('running','queued') AND owner='a'"
         " AND status='running' AND lease_until>5": "executions_live",
