@@ -6,7 +6,11 @@ import functools
 import ipaddress
 from typing import Final
 
-_METADATA: Final = (ipaddress.ip_network("169.254.0.0/16"), ipaddress.ip_network("fd00:ec2::/32"))
+_METADATA: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in ("169.254.0.0/16", "fd00:ec2::/32", "100.100.100.200", "168.63.129.16", "192.0.0.0/24")
+)
+"""Where machines of a cloud are told what they may do, some at addresses that count as public."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL6: Final = ipaddress.ip_network("2000::/3")
 """All IPv6 addresses that are given out for the public; what lies outside may be a network's own."""
@@ -23,14 +27,15 @@ def reachable(address: str, host: str, exact: bool) -> bool:
 def may_reach(address: Address, host: str, *, exact: bool) -> bool:
     """Public addresses always; private ones where host and port are named; this machine by its own names."""
     plain = inner_address(address)
-    if plain.is_global and not plain.is_multicast and (plain.version == 4 or plain in _GLOBAL6):
+    told = any(plain in network for network in _METADATA)
+    if plain.is_global and not told and not plain.is_multicast and (plain.version == 4 or plain in _GLOBAL6):
         return True
     literal = _literal(host)
     if not exact or plain.is_multicast or plain.is_unspecified:
         return False
     if literal is not None:
         return literal == address
-    if any(plain in network for network in _METADATA) or plain.is_link_local:
+    if told or plain.is_link_local:
         return False
     return not plain.is_loopback or host == "localhost" or host.endswith(".localhost")
 
