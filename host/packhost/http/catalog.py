@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from pydantic import Field
@@ -142,12 +141,11 @@ async def packs_list(call: Call) -> Reply:
 
 async def explain(call: Call) -> Reply:
     """`POST /v1/explain`: what the gate would do with a call of the caller's."""
-    named = hashlib.sha256(f"{call.identity.principal}\0{CLIENT}".encode("utf-8", "replace"))
     params = {
         "tool": call.body.tool,
         "arguments": call.body.arguments,
         "client": CLIENT,
-        "session": call.body.session_id or f"api-{named.hexdigest()[:20]}",
+        "session": call.body.session_id or call.shared.cursors.session(call.identity.principal),
     }
     return Reply(await tools.explain(call.parts, params))
 

@@ -47,6 +47,13 @@ class Cursors:
             raise _foreign()
         return raw[_SEAL:].decode()
 
+    def session(self, principal: str) -> str:
+        """The session of what a principal asks for by itself.
+
+        Nobody can name it before: a session belongs to whoever mentions it first.
+        """
+        return f"api-{self._derived('session', principal).hex()[:20]}"
+
     def _derived(self, *about: str) -> bytes:
         return hashlib.blake2b("\0".join(about).encode("utf-8", "replace"), key=self._key).digest()
 

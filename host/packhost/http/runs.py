@@ -7,7 +7,6 @@ line does; a program asks by the tools that an agent has, and so by the approval
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -284,8 +283,7 @@ def _caller(call: Call, session: str) -> Caller:
 
 
 async def _by_tool(call: Call, tool: str, arguments: Mapping[str, Any]) -> Any:
-    named = hashlib.sha256(f"{call.identity.principal}\0{CLIENT}".encode("utf-8", "replace"))
-    caller = _caller(call, f"api-{named.hexdigest()[:20]}")
+    caller = _caller(call, call.shared.cursors.session(call.identity.principal))
     return _value(await call.parts.gate.call(CallRequest(tool, arguments, caller)))
 
 
