@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import anyio
 import pytest
 
 from packhost.errors import Conflict, InvalidInput
-from packhost.gate import Answer, Completed, Prompt, Refusal
-from packhost.store.ops import calls, questions
+from packhost.gate import Answer, Caller, CallRequest, Completed, Prompt, Refusal
+from packhost.server.afar import Afar
+from packhost.store.ops import questions
 
 pytestmark = pytest.mark.anyio
 
@@ -370,8 +372,6 @@ async def test_a_rule_that_denies_spares_the_question(lab: Any) -> None:
 
 async def test_explaining_says_that_a_person_is_asked_and_asks_none(lab: Any) -> None:
     of_pack(lab)
-    from packhost.gate import Caller, CallRequest
-
     trace = lab.gate.explain(
         CallRequest("mine:book", {"flight": FLIGHT}, Caller("ann", "editor", "s-editor"))
     )
@@ -432,3 +432,32 @@ async def test_a_form_that_is_wrong_stops_everything_before_it_starts(lab: Any) 
     refused = await lab.turn(loop=True, runtime_tools=[booking(config={"elicit": wrong})])
     assert refused.code == "INVALID_INPUT"
     assert refused.data["path"] == "/runtime_tools/0/config/elicit/requested_schema"
+
+
+async def test_a_form_may_be_answered_at_a_host_that_does_not_have_the_call(lab: Any) -> None:
+    lab.script(asks("a"), DONE)
+    afar = Afar(lab.store, lab.gate.decide, lab.gate.questions.answer)
+    session = await lab.gate.sessions.enter("s-editor", "ann", "editor")
+    messages = [{"role": "user", "content": "go"}]
+    arguments = {"messages": messages, "loop": True, "runtime_tools": [booking()]}
+    caller = Caller("ann", "editor", session)
+    request = CallRequest("agent-runtime:execute-turn", arguments, caller, idem_key="key")
+    outcomes: list[Any] = []
+
+    async def call() -> None:
+        outcomes.append(await lab.gate.call(request, None))
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            with lab.store.watch("approvals") as watch:
+                while not lab.store.read(questions.listing):
+                    await watch.changed()
+            prompt = await afar.attend("key", None, "ann", last=False, hold=1)
+            assert prompt.form["required"] == ["seat"]
+            bad = (prompt.approval_id, "accept", {"seat": "roof"})
+            again = await afar.attend("key", bad, "ann", last=False, hold=1)
+            assert again.approval_id == prompt.approval_id
+            good = (prompt.approval_id, "accept", {"seat": "aisle"})
+            assert await afar.attend("key", good, "ann", last=False, hold=1) is None
+    assert results(lab, outcomes[0].value["run_id"]) == [[FLIGHT, "aisle", None]]

@@ -156,7 +156,7 @@ class Host:
             configuration=self.configuration,
             membership=self.membership,
         )
-        self.afar = Afar(self.store, self.gate.decide)
+        self.afar = Afar(self.store, self.gate.decide, self.gate.questions.answer)
         self.services: Services = Services(
             self.runs, self.gate.sessions, self.gate.approvals, self.configuration, self.assets
         )

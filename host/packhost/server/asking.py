@@ -14,6 +14,7 @@ from mcp import MCPError, types
 from mcp.server.context import ServerRequestContext
 from pydantic import ValidationError
 
+from packhost.gate.questions import PREFIX
 from packhost.gate.types import Answer, Asker, Prompt
 from packhost.server.callers import can_ask, is_modern
 from packhost.server.channel import Channel
@@ -112,6 +113,13 @@ def reply(params: types.CallToolRequestParams) -> str | None:
     """The action of that reply to a form without fields: accept, decline or cancel."""
     found = response(params)
     return None if found is None else meaning(found)
+
+
+def told_afar(id: str, result: types.ElicitResult) -> tuple[str, str, Mapping[str, Any] | None]:
+    """A reply as another host takes it: what it means, and what was filled in where fields were asked for."""
+    if id.startswith(f"{PREFIX}_"):
+        return id, result.action, result.content if result.action == "accept" else None
+    return id, meaning(result), None
 
 
 class HoldingAsker:

@@ -23,7 +23,7 @@ from packhost.gate.types import CallRequest, Completed, Deferred, Outcome, Promp
 from packhost.names import new_id
 from packhost.rules.identities import secrets_refused
 from packhost.server.admission import Admission
-from packhost.server.asking import Round, choose, meaning, put, response, round_of
+from packhost.server.asking import Round, choose, put, response, round_of, told_afar
 from packhost.server.callers import (
     Link,
     can_ask,
@@ -249,7 +249,7 @@ class GovernedServer(Server[Link]):
         afar, by = self._host.afar, request.caller.principal
         if afar is None or not afar.knows(round.key):
             return self._gone(round)
-        told = None if asked is None else (asked[0], meaning(asked[1]))
+        told = None if asked is None else told_afar(*asked)
         found = await afar.attend(round.key, told, by, last=round.last, hold=self._host.hold)
         return found if found is not None else await self._host.gate.call(request, None)
 

@@ -225,6 +225,7 @@ def _close(tx: Tx, which: str, params: tuple[Any, ...], status: Status, by: str)
 def _record(tx: Tx, what: str, id: str, data: Mapping[str, Any], run_id: str | None, by: str) -> None:
     tx.emit(f"question.{what}", data, execution_id=run_id, actor=by)
     tx.touch(f"question:{id}")
+    tx.touch("approvals")  # whoever looks for what waits for people looks for both
 
 
 def _over(row: QuestionRow, now: float) -> Conflict:
