@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from packhost.executions.ops import DEEPEST
 from packhost.gate import Completed
 from packhost.manifest.model import ToolSpec
 from packhost_packs.agent_runtime.flows import FlowKind
@@ -194,3 +195,23 @@ async def test_what_the_calling_run_asks_a_person_for_is_asked_for_in_its_flows(
     outcome = await lab.turn(loop=True, asker=ann, approval={"require": require})
     assert outcome.value["outcome"] == "completed"
     assert [prompt.tool for prompt in ann.shown] == ["lab:note"] * questions
+
+
+async def test_flows_and_subagents_that_call_each_other_come_to_an_end(lab: Any) -> None:
+    lab.script({"tool_calls": [{"id": "p", "name": "mine_flow", "arguments": {}}]}, {"text": "done"})
+    call = {"tool_calls": [{"id": "c", "name": "mine_flow", "arguments": {}}]}
+    lab.section["models"]["child"] = {"provider": "scripted", "script": [call, {"text": "ok"}]}
+    lab.section["agents"] = {"helper": {"model": "child"}}
+    lab.pack_tool("research", "subagent", {"agent_id": "helper"}, {"task": {"type": "string"}})
+    flow(lab, [{"id": "s", "call": {"tool": "mine:research", "arguments": {"task": "again"}}}])
+    outcome = await lab.turn(loop=True)
+    await lab.store.flush()
+    assert outcome.value["outcome"] == "completed"
+    assert len(lab.run_ids()) == DEEPEST
+
+
+async def test_a_flow_that_calls_itself_comes_to_an_end(lab: Any) -> None:
+    flow(lab, [{"id": "s", "call": {"tool": "mine:flow"}}])
+    outcome = await lab.call("mine:flow")
+    assert outcome.code == "TOOL_FAILED"
+    assert len(lab.run_ids()) == DEEPEST

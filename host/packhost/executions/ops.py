@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from packhost.errors import Conflict
+from packhost.errors import Conflict, PackhostError
 from packhost.store.base import Reading, Tx
 from packhost.store.ops import executions, sessions
 from packhost.store.rows import DIRECT, ExecutionStatus, NewExecution
@@ -14,6 +14,8 @@ PERSON = "person:"
 """How `paused_by` begins when a person paused the run."""
 TIME = "time:"
 """How `waiting_on` begins when the run goes on by itself at a time."""
+DEEPEST = 16
+"""So many runs may wait for each other, one below the other."""
 _LAST_TIME = 253_000_000_000.0
 """In the year 9987: no driver's arithmetic makes a run that cannot be written down."""
 
@@ -40,6 +42,26 @@ def begin(tx: Tx, new: NewExecution, owner: str, ttl: float, background: bool = 
         )
     executions.create(tx, new)
     return executions.claim(tx, new.id, owner, ttl, 0, background=background)
+
+
+def check_depth(tx: Reading, id: str) -> None:
+    """Hold a run that starts another to how deep runs may be below each other.
+
+    Those above count that have not ended. Raises `PackhostError` with `LIMIT_EXCEEDED`.
+    """
+    above: str | None = id
+    for _ in range(DEEPEST):
+        row = tx.execute("SELECT parent, status FROM executions WHERE id=?", (above,)).fetchone()
+        if row is None or row[1] in ("completed", "failed", "aborted"):
+            return
+        above = row[0]
+        if above is None:
+            return
+    raise PackhostError(
+        f"runs are {DEEPEST} deep below each other already",
+        code="LIMIT_EXCEEDED",
+        hint="look whether a flow or a subagent calls itself, or start it with `background`",
+    )
 
 
 def save(tx: Tx, id: str, owner: str, epoch: int, state_json: str | None) -> tuple[bool, bool]:

@@ -125,10 +125,12 @@ class Runs:
         """Write a new run down, start it, return its id.
 
         Raises `NotFound` for an unknown driver or another's session, `InvalidInput` for a session's
-        bad name, `Conflict` when the session has a run that has not ended.
+        bad name, `Conflict` when the session has a run that has not ended, `PackhostError` with
+        `LIMIT_EXCEEDED` when runs are too deep below each other.
         """
         self._membership.admit()
         self._engine.driver(driver)
+        self._store.read(ops.check_depth, context.run_id)
         session = context.session_id
         if session_id is not None and session_id != session:
             session = await self._gate.sessions.enter(session_id, context.principal, context.client, session)
