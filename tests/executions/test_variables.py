@@ -79,3 +79,18 @@ async def test_a_run_below_has_the_variables_of_the_run_that_started_it(lab: Any
     (call,) = lab.calls(child)
     assert call.status == "ok"
     assert json.loads(call.args_json) == {"q": 1, "plan": "[REDACTED]", "_region": "[REDACTED]"}
+
+
+async def test_a_subagents_model_reads_nothing_that_the_host_filled_in_its_task(lab: Any) -> None:
+    lab.script({"text": "ok"})
+    lab.variables.update(plan="gold-plan", _region="eu-region")
+    lab.section["agents"] = {"helper": {"model": "main"}}
+    properties = {name: {"type": "string"} for name in ("task", "topic", "plan", "_region")}
+    lab.pack_tool(
+        "research", "subagent", {"agent_id": "helper"}, properties, hidden_parameters=("plan", "_region")
+    )
+    outcome = await lab.call("mine:research", {"task": "find out", "topic": "boats"})
+    assert outcome.value == "ok"
+    (run,) = lab.run_ids()
+    (message,) = json.loads(lab.row(run).spec_json)["spec"]["messages"]
+    assert message["content"] == 'find out\n\n{"topic":"boats"}'

@@ -94,7 +94,9 @@ class SubagentKind:
         """
         parent, config = parent_of(context), tool.spec.config
         spawn = config.get("spawn")
-        task = _task(config, arguments) if spawn is None else _spawned(spawn, arguments, parent)
+        unseen = tool.spec.hidden_parameters  # what the host fills is no model's to read
+        shown = {name: value for name, value in arguments.items() if name not in unseen}
+        task = _task(config, shown) if spawn is None else _spawned(spawn, arguments, parent)
         spec = _spec(tool, task, context, parent)
         if task.detached:
             return await start_detached(TURN, spec, context)
