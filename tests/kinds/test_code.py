@@ -188,8 +188,8 @@ async def test_parameters_are_there_by_name(kind: CodeKind) -> None:
 
 
 async def test_a_parameter_that_is_left_out_is_its_default_or_none(kind: CodeKind) -> None:
-    properties = {"a": {"default": 7}, "b": {"type": "string"}}
-    assert await run(kind, "[a, b]", properties=properties) == [7, None]
+    properties = {"a": {"default": 7}, "b": {"type": "string"}, "c": True}
+    assert await run(kind, "[a, b, c]", properties=properties) == [7, None, None]
 
 
 async def test_arguments_that_are_not_declared_are_not_there(kind: CodeKind) -> None:

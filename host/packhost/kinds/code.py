@@ -78,7 +78,7 @@ class CodeKind:
         egress = CodeEgress(config, context)
         printed = _Printed(tool, egress)
         declared = tool.spec.input_schema.get("properties", {})
-        inputs = {name: arguments.get(name, declared[name].get("default")) for name in config.parameters}
+        inputs = {name: arguments.get(name, _default(declared[name])) for name in config.parameters}
         pool = await self._opened()
         try:
             with anyio.fail_after(config.timeout):
@@ -154,6 +154,10 @@ class CodeKind:
             f"the code of `{tool.id}` raised {type(said).__name__}{where}: {message}",
             hint="check the arguments",
         )
+
+
+def _default(schema: Any) -> Any:
+    return schema.get("default") if isinstance(schema, dict) else None  # `true` is a schema too
 
 
 async def _open(launcher: Launcher) -> pydantic_monty.AsyncMonty:
