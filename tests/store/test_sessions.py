@@ -39,6 +39,16 @@ async def test_a_raise_falls_back_when_its_time_is_up(store: Store) -> None:
     assert (lasting.level_at(end + 1), lasting.level_before) == ("guarded", None)
 
 
+async def test_what_only_lowers_raises_nothing_that_was_lowered_meanwhile(store: Store) -> None:
+    await store.write(sessions.open, "s", "me", "code", "guarded")
+    await store.write(sessions.set_level, "s", "observe", None, "person")
+    with pytest.raises(Conflict):
+        await store.write(sessions.set_level, "s", "supervised", None, "agent", no_higher=True)
+    assert store.read(sessions.get, "s").level == "observe"
+    same = await store.write(sessions.set_level, "s", "observe", None, "agent", no_higher=True)
+    assert same.level == "observe"
+
+
 async def test_lowering_reaches_sessions_opened_from_it_at_any_depth(store: Store) -> None:
     end = time.time() + 60
     await store.write(sessions.open, "top", "me", "code", "autonomous")

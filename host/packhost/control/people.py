@@ -142,7 +142,7 @@ async def sessions_lower(parts: Parts, params: Mapping[str, Any]) -> Any:
         raise InvalidInput(
             f"`{level}` is above the present `{present}`", hint="use `packhost sessions raise`"
         )
-    return await _change(parts, session_id, level, params, None)
+    return await _change(parts, session_id, level, params, None, no_higher=True)
 
 
 def _wanted(params: Mapping[str, Any]) -> tuple[str, Level]:
@@ -155,10 +155,21 @@ def _wanted(params: Mapping[str, Any]) -> tuple[str, Level]:
 
 
 async def _change(
-    parts: Parts, session_id: str, level: Level, params: Mapping[str, Any], expires_in: float | None
+    parts: Parts,
+    session_id: str,
+    level: Level,
+    params: Mapping[str, Any],
+    expires_in: float | None,
+    *,
+    no_higher: bool = False,
 ) -> Any:
     await parts.gate.sessions.change(
-        session_id, level, by=parts.principal, reason=text(params, "reason", ""), expires_in=expires_in
+        session_id,
+        level,
+        by=parts.principal,
+        reason=text(params, "reason", ""),
+        expires_in=expires_in,
+        no_higher=no_higher,
     )
     return _session_json(parts, parts.store.read(sessions.get, session_id))
 

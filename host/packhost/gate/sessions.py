@@ -111,13 +111,22 @@ class Sessions:
         return SessionView(row.id, self.level(row.id), row.level_expires_at)
 
     async def change(
-        self, session_id: str, level: Level, *, by: str, reason: str = "", expires_in: float | None = None
+        self,
+        session_id: str,
+        level: Level,
+        *,
+        by: str,
+        reason: str = "",
+        expires_in: float | None = None,
+        no_higher: bool = False,
     ) -> SessionView:
         """Set a session's level, a person's own act or one that the gate let through.
 
-        Lowering acts at once, also on the sessions opened from it.
+        Lowering acts at once, also on the sessions opened from it. With `no_higher` nothing is raised, also
+        when somebody lowered it at the same moment.
 
         :raises NotFound: when the session was never mentioned.
+        :raises Conflict: when it was lowered further meanwhile.
         :raises PackhostError: `AUTONOMY_DENIED` when the level passes the workspace's maximum.
         """
         await self.fall_back()
@@ -132,7 +141,9 @@ class Sessions:
         expires_at = None
         if expires_in is not None and raise_allowed(now_at, level, maximum):
             expires_at = self._now() + expires_in
-        await self._store.write(sessions.set_level, session_id, level, expires_at, by, reason)
+        await self._store.write(
+            sessions.set_level, session_id, level, expires_at, by, reason, no_higher=no_higher
+        )
         if rank(level) < rank(now_at):
             await self._store.write(sessions.lower_children, session_id, level, by, reason)
         self._rows.clear()
@@ -168,7 +179,8 @@ class Sessions:
         held = self.view(target)
         if rank(level) > rank(held.level):
             raise InvalidInput(f"`{level}` is above the present `{held.level}`", hint="use elevate_autonomy")
-        return await self.change(target, level, by=f"{context.principal} via {context.client}", reason=reason)
+        by = f"{context.principal} via {context.client}"
+        return await self.change(target, level, by=by, reason=reason, no_higher=True)
 
     def _own(self, session_id: str | None, context: CallContext) -> str:
         """The session meant, which must be the caller's: left out, the client's own."""

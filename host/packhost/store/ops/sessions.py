@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
-from packhost.errors import NotFound
+from packhost.errors import Conflict, NotFound
 from packhost.journal import digest
-from packhost.rules.autonomy import Level, lowest
+from packhost.rules.autonomy import Level, lowest, rank
 from packhost.store.base import Reading, Tx
 from packhost.store.rows import MessageRow, SessionRow
 
@@ -40,13 +40,25 @@ def open(tx: Tx, id: str, principal: str, client: str, level: Level, parent: str
 
 
 def set_level(
-    tx: Tx, id: str, level: Level, expires_at: float | None, by: str, reason: str = ""
+    tx: Tx,
+    id: str,
+    level: Level,
+    expires_at: float | None,
+    by: str,
+    reason: str = "",
+    *,
+    no_higher: bool = False,
 ) -> SessionRow:
     """Set a session's level; with `expires_at` it then falls back to the lasting one before it.
 
-    Whether the level may be set is for the caller to decide. Raises `NotFound`.
+    Whether the level may be set is for the caller to decide; with `no_higher` it is only ever lowered,
+    whatever was written since they looked. Raises `NotFound`, or `Conflict` for that.
     """
     row, now = get(tx, id), tx.now()
+    if no_higher and rank(level) > rank(row.level_at(now)):
+        raise Conflict(
+            f"session `{id}` was lowered below `{level}` meanwhile", hint="nothing is left to lower"
+        )
     before: Level | None = None
     if expires_at is not None:
         lasting = row.level if row.level_before is None else row.level_before
