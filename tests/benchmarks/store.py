@@ -205,13 +205,15 @@ async def replay(store: Any, count: int) -> float:
             tx.emit("call.started", data, execution_id="run_x", call_id=f"call_{number}", actor="me")
 
     await store.write(fill)
-    began, last, seen = time.perf_counter(), 0, 0
-    while page := store.read(events.page, last, None, 1_000):
-        last, seen = page[-1].id, seen + len(page)
-    took = time.perf_counter() - began
-    assert seen == count
+    took = []
+    for _ in range(3):
+        began, last, seen = time.perf_counter(), 0, 0
+        while page := store.read(events.page, last, None, 1_000):
+            last, seen = page[-1].id, seen + len(page)
+        took.append(time.perf_counter() - began)
+        assert seen == count
     await store.close()
-    return count / took
+    return count / statistics.median(took)
 
 
 STARTED = """
