@@ -215,3 +215,21 @@ async def test_a_flow_that_calls_itself_comes_to_an_end(lab: Any) -> None:
     outcome = await lab.call("mine:flow")
     assert outcome.code == "TOOL_FAILED"
     assert len(lab.run_ids()) == DEEPEST
+
+
+@pytest.mark.parametrize("kind", ["flow", "subagent"])
+async def test_what_the_calling_run_asks_for_is_asked_for_below_a_step_too(
+    lab: Any, person: Any, kind: str
+) -> None:
+    ann = person()
+    lab.script({"tool_calls": [{"id": "f1", "name": "mine_flow", "arguments": {}}]}, {"text": "done"})
+    note = {"tool_calls": [{"id": "n1", "name": "lab_note", "arguments": {"a": 1}}]}
+    lab.section["models"]["writer"] = {"provider": "scripted", "script": [note, {"text": "ok"}]}
+    lab.section["agents"] = {"helper": {"model": "writer"}}
+    steps = [{"id": "write", "call": {"tool": "lab:note", "arguments": {"a": 1}}}]
+    config = {"flow": {"steps": steps}} if kind == "flow" else {"agent_id": "helper"}
+    lab.pack_tool("inner", kind, config, {"task": {"type": "string"}})
+    flow(lab, [{"id": "below", "call": {"tool": "mine:inner", "arguments": {"task": "go"}}}])
+    outcome = await lab.turn(loop=True, asker=ann, approval={"require": ["lab:note"]})
+    assert outcome.value["outcome"] == "completed"
+    assert [prompt.tool for prompt in ann.shown] == ["lab:note"]

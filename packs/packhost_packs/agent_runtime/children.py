@@ -30,6 +30,19 @@ class Parent:
     ledger: Ledger
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a workflow tells the kinds of this pack, with each call of its steps."""
+
+    require: Sequence[str] | None
+    """Patterns of the tools that it asks a person for; `None` where it says nothing of it."""
+
+
+def required_by(context: CallContext) -> Sequence[str]:
+    """Patterns of the tools for which the run that made this call asks a person."""
+    return (context.calling.require if isinstance(context.calling, Parent | Step) else None) or ()
+
+
 def parent_of(context: CallContext) -> Parent | None:
     """The run of turns that made this call; `None` for any other caller."""
     return context.calling if isinstance(context.calling, Parent) else None

@@ -8,7 +8,15 @@ from typing import Any
 
 from packhost.api import CallContext, InvalidInput, Located, PackhostError, Tool, ToolSpec
 from packhost_packs.agent_runtime.approving import joined
-from packhost_packs.agent_runtime.children import PACK, bounded, ended_well, host_of, parent_of, run_child
+from packhost_packs.agent_runtime.children import (
+    PACK,
+    bounded,
+    ended_well,
+    host_of,
+    parent_of,
+    required_by,
+    run_child,
+)
 from packhost_packs.agent_runtime.drivers import WORKFLOW
 from packhost_packs.agent_runtime.workflows.plan import read_nodes
 from packhost_packs.agent_runtime.workflows.start import workflow_spec
@@ -51,8 +59,8 @@ class FlowKind:
         spec["limits"] = bounded(spec["limits"], parent)
         if "timeout_ms" in config:
             spec["limits"]["wall_clock"] = min(spec["limits"]["wall_clock"], config["timeout_ms"] / 1000)
-        if parent is not None and parent.require:
-            asking(spec, parent.require)
+        if require := required_by(context):
+            asking(spec, require)
         view = await run_child(WORKFLOW, spec, context)
         return value_of(ended_well(view, f"the flow of `{tool.id}`"), config)
 

@@ -22,6 +22,7 @@ from packhost.api import (
     Tool,
     ToolSpec,
 )
+from packhost_packs.agent_runtime.approving import joined
 from packhost_packs.agent_runtime.children import (
     DEEPEST,
     PACK,
@@ -30,6 +31,7 @@ from packhost_packs.agent_runtime.children import (
     ended_well,
     host_of,
     parent_of,
+    required_by,
     run_child,
     start_detached,
 )
@@ -205,6 +207,8 @@ def _spec(tool: Tool, task: Task, context: CallContext, parent: Parent | None) -
         spec["system"] = inline["system"]
     if parent is not None:
         spec.update(_from(parent, task))
+    elif (require := required_by(context)) and not task.detached:
+        spec["approval"] = joined(spec.get("approval"), {"require": list(require)})
     if task.spawning is not None and task.nesting:
         spec["subagent_config"] = dict(task.spawning)
     return spec

@@ -13,6 +13,7 @@ from typing import Any
 import packhost_packs.agent_runtime.strict_json as strict_json
 from packhost.api import RunHandle, ToolOutcome
 from packhost_packs.agent_runtime.approving import required
+from packhost_packs.agent_runtime.children import Step
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.spawning import named
 from packhost_packs.agent_runtime.workflows.plan import Node
@@ -49,10 +50,11 @@ async def run_step(
     if outcome is None:
         arguments = fill(call.get("arguments") or {}, values)
         asks = _asks(run, call["tool"])
-        outcome = await run.call_tool(call["tool"], arguments, tool_use_id=node.id, ask=asks)
+        told = Step(required(run.spec.get("approval")))
+        outcome = await run.call_tool(call["tool"], arguments, tool_use_id=node.id, ask=asks, calling=told)
     if not outcome.ok:
-        told = {"issue": outcome.code or "TOOL_FAILED", "message": outcome.text.partition("\n")[0][:2000]}
-        return {"outcome": "error", "error": told, "text": ""}
+        fault = {"issue": outcome.code or "TOOL_FAILED", "message": outcome.text.partition("\n")[0][:2000]}
+        return {"outcome": "error", "error": fault, "text": ""}
     return _done(_value(outcome), None if outcome.text[:1] != "<" else outcome.text)
 
 
