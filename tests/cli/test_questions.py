@@ -76,6 +76,19 @@ def test_what_is_typed_at_the_terminal_goes_to_the_call_that_asked(
     assert made["value"] == ["LH 1", "aisle", 2, True, None]
 
 
+@pytest.mark.usefixtures("asked")
+def test_a_call_at_the_command_line_asks_at_its_terminal_and_goes_on(
+    packhost: Callable[..., Any], person: Callable[..., Any]
+) -> None:
+    person(*ANSWERS, ("With a meal", "\n"), ("note", "window side\n"))
+    refused = packhost(*CALL, "--json")
+    assert refused.status == 2
+    assert "does not fit" in refused.out
+    person(("Seat", "window\n"), ("count", "1\n"), ("With a meal", "\n"), ("note", "near\n"))
+    made = packhost(*CALL, "--json").json
+    assert made["value"] == ["LH 1", "window", 1, None, "near"]
+
+
 def test_questions_that_wait_are_listed(asked: str, packhost: Callable[..., Any]) -> None:
     (row,) = packhost("questions", "list", "--json").json["questions"]
     assert (row["id"], row["tool"]) == (asked, "desk:book")

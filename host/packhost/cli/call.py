@@ -1,7 +1,7 @@
 """`packhost call`: one call through the very gate that agents' calls pass.
 
-Where a person must approve, the question goes to `/dev/tty`; without one, and in an agent's shell, the
-answer is `APPROVAL_REQUIRED` at once.
+Where a person must approve, or give what a tool asks for, the question goes to `/dev/tty`; without one, and
+in an agent's shell, the answer is `APPROVAL_REQUIRED` at once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from packhost.cli.asking import answer_nested, decide, signature
 from packhost.cli.host import with_control
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import pretty, print_json
+from packhost.cli.questions import filled
 from packhost.cli.run import FAILED, OK, exit_status
 from packhost.cli.terminal import Terminal, Verdict, person_at_hand
 from packhost.control.base import Control
@@ -109,6 +110,10 @@ def _call(workspace: Path | None, params: dict[str, Any]) -> dict[str, Any]:
     """
     ask = person_at_hand()
     outcome = with_control(workspace, lambda control: _attempt(control, params, ask))
+    while ask and (question := outcome.get("refusal", {}).get("question_id")) is not None:
+        if not _filled_in(workspace, question):
+            return outcome
+        outcome = with_control(workspace, lambda control: _attempt(control, params, ask))
     approval = _wanted(outcome)
     while ask and approval is not None:
         shown: dict[str, Any] = with_control(workspace, _show(approval))
@@ -126,6 +131,22 @@ def _call(workspace: Path | None, params: dict[str, Any]) -> dict[str, Any]:
         outcome = with_control(workspace, lambda control: _attempt(control, params, ask))
         approval = _wanted(outcome)
     return outcome
+
+
+def _filled_in(workspace: Path | None, question: str) -> bool:
+    """Have the person give what a tool asks for; whether they did."""
+    shown: dict[str, Any] = with_control(workspace, _request("questions.show", id=question))
+    with Terminal("answering") as terminal:
+        content = filled(terminal, shown["prompt"], shown["requested_schema"])
+    if content is None:
+        return False
+    given = {"id": question, "action": "accept", "content": content}
+    with_control(workspace, _request("questions.answer", **given))
+    return True
+
+
+def _request(op: str, **params: Any) -> Callable[[Control], Awaitable[Any]]:
+    return lambda control: control.request(op, params)
 
 
 def _wanted(outcome: dict[str, Any]) -> str | None:
