@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import random
@@ -21,7 +22,12 @@ from packhost.store.ops import events, executions
 if not (AVAILABLE or REQUIRED):
     pytest.skip("PostgreSQL is not installed", allow_module_level=True)
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    # the demonstration is a program of its own, which leaves its pipes to its end
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +76,5 @@ def test_a_run_goes_on_after_its_database_was_restarted(
             assert shown.store.read(verify_chain).ok
     finally:
         shown.close()
+        del shown
+        gc.collect()
