@@ -87,8 +87,9 @@ class ToolSpec(_Model):
     )
     hidden_parameters: tuple[str, ...] = Field(
         default=(),
-        description="Properties that the workspace's `variables`, or those of the run, fill and that no agent "
-        "sees. One that nothing fills stays the agent's to give; one with a leading `_` has to be filled.",
+        description="Properties that the workspace's `variables`, or those of the run, fill and that no "
+        "agent sees. One that nothing fills stays the agent's to give; one with a leading `_` has to be "
+        "filled.",
     )
     control: Flag = Field(
         default=False, description="Shipped packs only: autonomy levels do not apply to this tool."

@@ -246,7 +246,8 @@ class Settings(_Model):
     )
     variables: Annotated[dict[str, Any], AfterValidator(_checked_variables)] = Field(
         default_factory=dict,
-        description="Values of hidden parameters, by name. `_tenant: {id: NAME}` says whom calls are made for.",
+        description="Values of hidden parameters, by name. `_tenant: {id: NAME}` says whom calls are "
+        "made for.",
     )
     store: Annotated[str, AfterValidator(_checked_store)] = Field(
         default="sqlite",
