@@ -92,10 +92,11 @@ async def pipes(server: GovernedServer) -> AsyncIterator[tuple[Any, Any]]:
 
 
 @asynccontextmanager
-async def serving(transport: str, era: str) -> AsyncIterator[Served]:
+async def serving(transport: str, era: str, key: bytes = b"k" * 32) -> AsyncIterator[Served]:
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         host = FakeHost(tasks)
+        host.state_keys = [key]
         server = build_server(host)
         served = Served(host, server, transport, era)
         if transport != "stdio":

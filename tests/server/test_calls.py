@@ -182,3 +182,14 @@ async def test_a_connection_has_a_session_and_stateless_http_derives_one(serve, 
     assert sessions[0] == sessions[1]
     assert sessions[3] != sessions[4]
     assert (sessions[1] == sessions[2]) is (transport == "http" and era == "modern")
+
+
+async def test_nobody_without_the_hosts_key_can_name_the_session_of_a_stateless_client(serve) -> None:
+    sessions = []
+    for key in (b"a" * 32, b"a" * 32, b"b" * 32):
+        async with serve("http", "modern", key) as served:
+            async with served.client() as client:
+                await client.call_tool("demo_echo", {})
+            sessions.append(served.gate.requests[-1].caller.session_id)
+    assert sessions[0] == sessions[1]
+    assert sessions[1] != sessions[2]

@@ -7,6 +7,7 @@ has no connection: there the session follows from principal and client name.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -50,6 +51,8 @@ class Peer:
 class Link:
     """What one run of the server's lifespan serves: a connection, or every session of the HTTP manager."""
 
+    key: bytes
+    """What the sessions of stateless HTTP are named with, the same on every host of a workspace."""
     own: Peer = field(default_factory=Peer)
     sessions: OrderedDict[str, Peer] = field(default_factory=OrderedDict)
 
@@ -117,7 +120,8 @@ def identify(ctx: ServerRequestContext[Any, Any], own: str) -> Caller:
     if peer is not None:
         session = peer.session_id
     else:
-        named = hashlib.sha256("\0".join((principal, client)).encode("utf-8", "replace"))
+        # Keyed, since a session belongs to whoever mentions it first: nobody else can name it before.
+        named = hmac.new(link.key, "\0".join((principal, client)).encode("utf-8", "replace"), hashlib.sha256)
         session = f"s-{named.hexdigest()[:20]}"
     identity = identity_of(ctx)
     return Caller(

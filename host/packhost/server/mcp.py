@@ -130,7 +130,7 @@ class GovernedServer(Server[Link]):
 
     @asynccontextmanager
     async def _serve_link(self, _: Server[Link]) -> AsyncIterator[Link]:
-        link = Link()
+        link = Link(self._host.state_keys[0])
         self._open[id(link)] = link
         try:
             yield link
