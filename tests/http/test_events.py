@@ -10,6 +10,7 @@ import pytest
 
 from packhost.http import events
 from packhost.http.limits import Allowance
+from packhost.store.ops import tokens
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 30
@@ -214,6 +215,22 @@ async def test_a_stream_detaches_when_its_lease_is_over_and_the_run_goes_on(
         await records.end(run)
         rest = await read_all(client, f"/v1/runs/{run}/events?after={last.data['after']}", read_frames)
         assert [frame.event for frame in rest[1:]] == ["test.event", "run.completed"]
+
+
+async def test_a_stream_ends_once_its_token_is_revoked_and_tells_nothing_more(records, read_frames) -> None:
+    run = await records.run()
+    async with records.serve() as served, served.client() as client:
+        found = []
+        with anyio.fail_after(PATIENCE):
+            async with client.stream("GET", f"/v1/runs/{run}/events") as response:
+                async for frame in read_frames(response):
+                    found.append(frame.event)
+                    if frame.event == "run.running":
+                        (token,) = records.store.read(tokens.listing)
+                        await records.store.write(tokens.revoke, token.id, "root")
+                        await records.emit(run, n=1)
+        assert found[1:] == ["run.queued", "run.running"]
+        assert (await client.get(f"/v1/runs/{run}")).status_code == 401
 
 
 async def test_a_secret_that_is_known_by_now_is_shown_in_no_event(records, read_frames) -> None:

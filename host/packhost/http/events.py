@@ -26,7 +26,7 @@ from packhost.http.cursors import EventCursors
 from packhost.http.kit import Call, Model, Reply
 from packhost.http.problems import Problem
 from packhost.store.base import Reading
-from packhost.store.ops import events, executions
+from packhost.store.ops import events, executions, tokens
 from packhost.workspace.redaction import redact_json_text
 
 log = logging.getLogger("packhost.http")
@@ -147,8 +147,13 @@ def _look(tx: Reading, run_id: str, after: int, count: int) -> tuple[tuple[Row, 
     return events.of_run(tx, run_id, after, count, SIZE), *events.standing(tx, run_id)
 
 
+def _look_with(tx: Reading, token_id: str, *what: Any) -> tuple[tuple[Row, ...], str, int] | None:
+    """As `_look`; `None` when the token that asked counts no more."""
+    return _look(tx, *what) if tokens.counts(tx, token_id) else None
+
+
 class EventStream:
-    """Server-sent events of one run from a cursor on; ends with the run, or when its lease is over."""
+    """Server-sent events of one run from a cursor on; ends with the run, its lease or its token."""
 
     def __init__(
         self, call: Call, run_id: str, after: int, lease: float = LEASE, headers: Sequence[Any] = ()
@@ -185,9 +190,11 @@ class EventStream:
         ends = time.monotonic() + self._lease
         with store.watch(f"run:{self._run_id}") as watch:
             while True:
-                rows, status, pruned = store.read(_look, self._run_id, self._after, PAGE)
-                if 0 < self._after < pruned:
+                token = self._call.identity.token_id
+                found = store.read(_look_with, token, self._run_id, self._after, PAGE)
+                if found is None or 0 < self._after < found[2]:
                     return  # whoever comes back with the cursor is told
+                rows, status, _ = found
                 if rows:
                     await send(_piece(self._frames(rows)))
                     self._after = rows[-1][0]

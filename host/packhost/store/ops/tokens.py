@@ -76,6 +76,15 @@ def by_digest(tx: Reading, token_sha: str) -> TokenRow | None:
     return None if row is None else TokenRow(*row)
 
 
+def counts(tx: Reading, id: str) -> bool:
+    """Whether a token is neither revoked nor expired."""
+    row = tx.execute(
+        "SELECT 1 FROM tokens WHERE id=? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at>?)",
+        (id, tx.now()),
+    ).fetchone()
+    return row is not None
+
+
 def get(tx: Reading, id: str) -> TokenRow:
     """A token. Raises `NotFound`."""
     row = tx.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id=?", (id,)).fetchone()
