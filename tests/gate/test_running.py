@@ -147,6 +147,18 @@ async def test_secrets_are_redacted_from_outputs_and_errors(bench):
     assert "hunter2" not in (await bench.call("bad")).text
 
 
+async def test_a_secret_at_the_cut_of_a_long_error_leaves_no_beginning(bench):
+    bench.secret_values = {"KEY": "hunter2-hunter2-hunter2"}
+
+    async def bad(context, arguments):
+        raise RuntimeError("x" * 490 + bench.secret_values["KEY"])
+
+    bench.tool("bad", bad)
+    text = (await bench.call("bad")).text
+    assert "xxx" in text
+    assert "hunter" not in text
+
+
 async def test_a_secret_that_is_not_declared_is_denied(bench):
     bench.secret_values = {"KEY": "hunter2"}
 

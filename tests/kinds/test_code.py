@@ -625,6 +625,10 @@ async def test_an_exception_with_what_the_server_echoed_holds_no_secret(
     with caplog.at_level("DEBUG", logger="packhost"), pytest.raises(PackhostError) as caught:
         await with_secret(kind, server, SEND + "print(r.text())\nraise ValueError(r.text())")
     assert VALUE not in str(caught.value)
+    with pytest.raises(PackhostError) as cut:
+        await with_secret(kind, server, SEND + f"raise ValueError('x' * 490 + '{VALUE}')")
+    assert "xxx" in str(cut.value)
+    assert VALUE[:3] not in str(cut.value)
     assert VALUE not in " ".join(
         one.getMessage() for one in caplog.records if one.name.startswith("packhost")
     )

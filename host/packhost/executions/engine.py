@@ -24,6 +24,7 @@ from packhost.kinds.context import RunDriver, RunResult, RunStopped
 from packhost.store.base import Store, Tx
 from packhost.store.ops import executions
 from packhost.store.rows import EndStatus
+from packhost.workspace.redaction import brief
 
 P = ParamSpec("P")
 
@@ -164,7 +165,7 @@ class Engine:
                 result = _broken(error)
             except Exception as error:  # a driver may raise anything; it must not take the host down
                 log.exception("run %s broke", row.id)
-                said = " ".join(str(error).split())[:500] or type(error).__name__
+                said = brief(str(error), self._configuration().redact) or type(error).__name__
                 result = _broken(PackhostError(f"the run broke: {said}", code="TOOL_FAILED"))
         if active.lost:
             log.warning("run %s was stopped here, since another host may have it", active.run_id)

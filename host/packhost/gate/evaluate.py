@@ -23,7 +23,7 @@ from packhost.rules.policy import Decision, Facts, Policy, Reason, strictest
 from packhost.rules.scopes import Access, Layer, coverage
 from packhost.sandbox.level import Requirement, satisfies
 from packhost.sandbox.paths import FileBroker
-from packhost.workspace.redaction import redact_json_text
+from packhost.workspace.redaction import brief, redact_json_text
 
 _SECRETS = Refusal(
     "POLICY_DENIED",
@@ -153,14 +153,16 @@ def admit(
     if entry.model_validator is not None and content is None:
         validator = entry.model_validator
     if not validator.is_valid(arguments):
-        return _invalid(entry, validator, arguments)
+        return _invalid(entry, validator, arguments, configuration.redact)
     return arguments, text
 
 
-def _invalid(entry: Entry, validator: Any, arguments: Mapping[str, Any]) -> Refusal:
+def _invalid(
+    entry: Entry, validator: Any, arguments: Mapping[str, Any], redact: Callable[[str], str]
+) -> Refusal:
     errors = list(validator.iter_errors(arguments))
     faults = [
-        {"path": "/" + "/".join(map(str, error.instance_path)), "message": _one_line(error.message)}
+        {"path": "/" + "/".join(map(str, error.instance_path)), "message": brief(error.message, redact)}
         for error in errors[:_FAULTS]
     ]
     said = "; ".join(f"{fault['message']} at `{fault['path']}`" for fault in faults)
@@ -171,10 +173,6 @@ def _invalid(entry: Entry, validator: Any, arguments: Mapping[str, Any]) -> Refu
         f"see the input schema of `{entry.tool.id.wire}`",
         data={"path": faults[0]["path"], **({"faults": faults} if len(faults) > 1 else {})},
     )
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:500]
 
 
 def cover(

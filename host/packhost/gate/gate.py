@@ -45,6 +45,7 @@ from packhost.names import new_id
 from packhost.store.base import Store
 from packhost.store.ops import calls
 from packhost.store.rows import DIRECT, ApprovalRow, NewCall, NewExecution, NewGrant, RefusedCall
+from packhost.workspace.redaction import brief
 
 log = logging.getLogger("packhost.gate")
 DIRECT_EPOCH = 1
@@ -326,11 +327,9 @@ class Gate:
             return await self._failed(context, error, status, level, durable, configuration)
         except Exception as error:  # a handler may raise anything; it must not take the host down
             log.exception("%s raised", entry.tool.id)
-            failure = PackhostError(
-                f"`{entry.tool.id}` failed: {' '.join(str(error).split())[:500] or type(error).__name__}",
-                code="TOOL_FAILED",
-                hint="check the arguments, or tell the pack's author",
-            )
+            said = brief(str(error), configuration.redact) or type(error).__name__
+            hint = "check the arguments, or tell the pack's author"
+            failure = PackhostError(f"`{entry.tool.id}` failed: {said}", code="TOOL_FAILED", hint=hint)
             return await self._failed(context, failure, "error", level, durable, configuration)
         lost = await self._record(context, "ok", None, recorded(output.text), durable)
         return lost or Completed(output.value, output.text, context.call_id, context.run_id, level)

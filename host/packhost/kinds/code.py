@@ -25,6 +25,7 @@ from packhost.kinds.code_source import BYTES, RETURNED, SENT, Checker, prelude, 
 from packhost.kinds.context import CallContext
 from packhost.manifest.model import ToolSpec
 from packhost.sandbox.level import Enforcement
+from packhost.workspace.redaction import brief
 
 if TYPE_CHECKING:
     import pydantic_monty
@@ -43,7 +44,6 @@ _GRACE: Final = 0.05
 """Seconds after which a builtin that does not look at the clock is ended with its process."""
 _CALLS_A_PROCESS: Final = 500
 _PARTING: Final = 0.05
-_MESSAGE: Final = 500
 _SPELLED: Final = "\0"
 """How a result begins in which bytes are spelled out."""
 
@@ -136,7 +136,7 @@ class CodeKind:
             log.error("%s: the interpreter failed", tool.id, exc_info=error)
             return _gave_up(tool)
         said = error.exception()
-        message = egress.redact(" ".join(str(said).split())[:_MESSAGE])
+        message = brief(str(said), egress.redact)
         if isinstance(said, TimeoutError) and message.startswith("feed time limit"):
             return _too_long(tool, config)
         if isinstance(said, MemoryError):

@@ -22,7 +22,7 @@ from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
 from packhost.kinds.frames import FRAME_LIMIT, HEADER, OWN_CODES, decode, encode, error_frame, error_from
 from packhost.kinds.uses import BrokenFrame, decoded, encoded, use_files
-from packhost.workspace.redaction import Redactor, StreamRedactor
+from packhost.workspace.redaction import Redactor, StreamRedactor, brief
 
 log = logging.getLogger(__name__)
 
@@ -136,11 +136,13 @@ class Conversation:
                     return self._told[error.code, error.message]
                 return error if error.code in OWN_CODES else ToolFailed(error.message, hint=error.hint)
             case "raised":
-                what = f"{_line(frame.get('type'))}: {_line(frame.get('message'))}".rstrip(": ")
+                kind, said = (told(frame.get(name), self._context) for name in ("type", "message"))
+                what = f"{kind}: {said}".rstrip(": ")
                 return ToolFailed(f"the handler of `{self._tool.id}` raised {what}", hint=AUTHOR)
             case "not_json":
+                said = told(frame.get("message"), self._context)
                 return PackhostError(
-                    f"`{self._tool.id}` returned what is not JSON: {_line(frame.get('message'))}",
+                    f"`{self._tool.id}` returned what is not JSON: {said}",
                     code="OUTPUT_INVALID",
                     hint=AUTHOR,
                 )
@@ -238,5 +240,7 @@ def _countable(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and abs(value) < _UNCOUNTABLE
 
 
-def _line(value: object) -> str:
-    return " ".join(str(value or "").split())[:500]
+def told(value: object, context: CallContext) -> str:
+    """What a handler says went wrong, without secrets, on one line and cut."""
+    clean = context.redacting() if isinstance(context, Redacting) else StreamRedactor(Redactor())
+    return brief(str(value or ""), lambda text: clean.feed(text) + clean.finish())

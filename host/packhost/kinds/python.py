@@ -24,6 +24,7 @@ import anyio.to_thread
 from packhost.errors import PackhostError, ToolFailed
 from packhost.kinds.base import Tool
 from packhost.kinds.context import CallContext
+from packhost.kinds.conversation import told
 from packhost.kinds.forked import ForkedCalls
 from packhost.kinds.forking import Zygote
 from packhost.kinds.targets import form_problems, source_problems
@@ -108,7 +109,7 @@ class PythonKind:
             raise
         except Exception as error:  # whatever a handler raises is the call's failure, not the host's
             log.exception("%s raised", tool.id)
-            what = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            what = f"{type(error).__name__}: {told(str(error), context)}"
             raise ToolFailed(
                 f"the handler of `{tool.id}` raised {what}",
                 hint="check the arguments; the host's log has more",

@@ -277,6 +277,11 @@ def redact_json_text(text: str, redact: Callable[[str], str]) -> str:
     return json.dumps(redact_json(json.loads(text), redact), ensure_ascii=False, separators=(",", ":"))
 
 
+def brief(text: str, redact: Callable[[str], str]) -> str:
+    """A text on one line of at most 500 characters; redacted before it is cut, or half a value is left."""
+    return " ".join(redact(text).split())[:500]
+
+
 @contextmanager
 def redacted_logging(redactor: Redactor) -> Iterator[None]:
     """As long as this lasts no log record of this process holds a value, whatever handles it."""
