@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from packhost.executions.handle import offer
+from packhost.executions.request import shown
+from packhost.store.ops import events
 
 pytestmark = pytest.mark.anyio
 CALL = {"tool_calls": [{"id": "a", "name": "lab_note", "arguments": {"q": 1}}]}
@@ -94,3 +96,31 @@ async def test_a_subagents_model_reads_nothing_that_the_host_filled_in_its_task(
     (run,) = lab.run_ids()
     (message,) = json.loads(lab.row(run).spec_json)["spec"]["messages"]
     assert message["content"] == 'find out\n\n{"topic":"boats"}'
+
+
+async def test_nobody_is_shown_the_values_of_a_runs_variables(lab: Any, person: Any) -> None:
+    with_hidden(lab)
+    lab.script(CALL, DONE)
+    lab.rule("ask", "agent-runtime:execute-turn")
+    ann = person()
+    outcome = await lab.turn(asker=ann, loop=True, variables={"plan": "gold-plan", "_region": "eu-region"})
+    run = lab.row(outcome.value["run_id"])
+    (asked,) = ann.shown
+    (call,) = lab.calls(run.parent)
+    events_of = "".join(str(one.data) for one in lab.store.read(events.page, 0, None, 1000))
+    for text in (asked.text, call.args_json, events_of, json.dumps(shown(run))):
+        assert "[REDACTED]" in text
+        assert "gold-plan" not in text
+        assert "eu-region" not in text
+    assert json.loads(run.spec_json)["spec"]["variables"]["plan"] == "gold-plan"  # it goes on with it
+
+
+async def test_a_flows_input_is_shown_without_what_the_host_filled_in(lab: Any) -> None:
+    lab.variables.update(plan="gold-plan")
+    steps = [{"id": "only", "value": "{{input.text}}"}]
+    properties = {name: {"type": "string"} for name in ("text", "plan")}
+    config = {"flow": {"steps": steps}, "parameter_mapping": {"plan": "tier"}}
+    lab.pack_tool("flow", "flow", config, properties, hidden_parameters=("plan",))
+    await lab.call("mine:flow", {"text": "hi"})
+    (run_id,) = lab.run_ids()
+    assert shown(lab.row(run_id))["spec"]["input"] == {"text": "hi", "tier": "[REDACTED]"}

@@ -10,6 +10,7 @@ from typing import Any
 from packhost.control.base import Parts, optional, text, whole
 from packhost.control.evidence import evidence_of
 from packhost.control.people import approval_json
+from packhost.executions.request import shown
 from packhost.journal import Record
 from packhost.store.ops import approvals, calls, events, executions
 from packhost.store.rows import CallRow, ExecutionSummary
@@ -39,7 +40,7 @@ async def runs_show(parts: Parts, params: Mapping[str, Any]) -> Any:
     asked = [each for each in parts.store.read(approvals.listing, None, PAGE) if each.run_id == row.id]
     return {
         **_run_json(row),
-        "spec": json.loads(row.spec_json),
+        "spec": shown(row),
         "result": json.loads(row.result_json) if row.result_json else None,
         "calls": [_call_json(call) for call in made],
         "approvals": [approval_json(each) for each in asked],

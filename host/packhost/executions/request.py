@@ -10,7 +10,7 @@ from typing import Any
 from packhost.errors import InvalidInput
 from packhost.executions.answers import checkpoint_of, outstanding_in
 from packhost.gate.configuration import Configuration
-from packhost.gate.display import as_text
+from packhost.gate.display import as_text, covered, display_arguments
 from packhost.kinds.context import RunView
 from packhost.rules.scopes import Layer, format_scope, parse_scope
 from packhost.store.rows import ExecutionRow
@@ -40,6 +40,22 @@ def request_of(row: ExecutionRow) -> Request:
     """What a run was started with."""
     raw = json.loads(row.spec_json)
     return Request(raw["spec"], raw["background"], _layers(raw["narrowing"]), raw.get("secrets", True))
+
+
+def shown(row: ExecutionRow) -> dict[str, Any]:
+    """A run's request as it is shown: of what fills hidden parameters the names alone.
+
+    The row itself keeps the values, since a run that goes on needs them.
+    """
+    request: dict[str, Any] = json.loads(row.spec_json)
+    spec = request.get("spec")
+    if isinstance(spec, dict):
+        if "variables" in spec:
+            spec["variables"] = covered(spec["variables"])
+        given, unseen = spec.get("input"), spec.get("unseen_input")
+        if isinstance(given, dict) and unseen:
+            spec["input"] = display_arguments(given, unseen)
+    return request
 
 
 def _layers(raw: Sequence[Mapping[str, Any]]) -> tuple[Layer, ...]:

@@ -17,7 +17,6 @@ from packhost.errors import Conflict, NotFound, PackhostError
 from packhost.gate.answers import sound, statement_of, weaker
 from packhost.gate.configuration import Terms
 from packhost.gate.context import Deadline, GateContext, refused
-from packhost.gate.display import display_arguments
 from packhost.gate.evaluate import Evaluation
 from packhost.gate.granting import Granting, path_names
 from packhost.gate.operators import Operators, Signed
@@ -157,7 +156,7 @@ class Approvals:
         terms: Terms,
     ) -> NewApproval:
         tool, decision = evaluation.entry.tool, evaluation.decision
-        shown = display_arguments(evaluation.arguments, evaluation.entry.hidden)
+        shown = evaluation.entry.shown(evaluation.arguments)
         identity = new_id("ap")
         asked = Question(
             approval_id=identity,

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from packhost.gate.display import display_arguments
 from packhost.gate.hidden import filled_by
 from packhost.gate.types import Withheld
 from packhost.kinds.assets import AssetService
@@ -42,10 +43,16 @@ class Entry:
     required: tuple[NamedApproval, ...]
     hidden: frozenset[str]
     """The parameters that the host fills."""
+    private: frozenset[str] = frozenset()
+    """Parameters that are `writeOnly` in the schema: whoever calls gives them, and nobody is shown them."""
     form: Form | None = None
     """What a person is asked for before each call."""
     model_validator: Any | None = None
     """Of the arguments without what a person gives; set along with `form`."""
+
+    def shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments as they are recorded and shown to people."""
+        return display_arguments(arguments, self.hidden, self.private)
 
     def hiding(self, more: frozenset[str]) -> Entry:
         """The entry with further parameters filled."""
@@ -136,6 +143,17 @@ def build_catalog(
     return Catalog(generation, entries, by_wire, kinds, tuple(bounds), variables or {}, assets)
 
 
+def _write_only(schema: Mapping[str, Any]) -> frozenset[str]:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return frozenset()
+    return frozenset(
+        name
+        for name, value in properties.items()
+        if isinstance(value, Mapping) and value.get("writeOnly") is True
+    )
+
+
 def _entry(
     tool: Tool,
     kind: Kind,
@@ -161,6 +179,7 @@ def _entry(
         ),
         required=tuple(approvals[name] for name in spec.required_approvals),
         hidden=tool.hidden,
+        private=_write_only(spec.input_schema),
         form=form,
         model_validator=None if alone is None else jsonschema_rs.Draft202012Validator(alone),
     )

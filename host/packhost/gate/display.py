@@ -116,12 +116,23 @@ def _alphabet(letter: str) -> str:
     return "LATIN" if letter.isascii() else unicodedata.name(letter, "?").split(" ")[0]
 
 
-def display_arguments(arguments: Mapping[str, Any], hidden: Iterable[str]) -> dict[str, Any]:
-    """The arguments as they are recorded and shown: hidden ones redacted."""
-    if not hidden:
-        return dict(arguments)
-    covered = frozenset(hidden)
-    return {name: REDACTED if name in covered else value for name, value in arguments.items()}
+def display_arguments(
+    arguments: Mapping[str, Any], hidden: Iterable[str], private: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The arguments as they are recorded and shown: hidden and private ones redacted."""
+    shown = dict(arguments)
+    for name in hidden:
+        if name in shown:
+            shown[name] = REDACTED
+    for name in private:
+        if name in shown:
+            shown[name] = covered(shown[name])
+    return shown
+
+
+def covered(value: Any) -> Any:
+    """What is shown of a private value: of an object the names, and nothing else."""
+    return dict.fromkeys(value, REDACTED) if isinstance(value, Mapping) else REDACTED
 
 
 def whole_lines(arguments: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from packhost.errors import PackhostError, ScopeDenied
 from packhost.gate.catalog import Catalog, Entry
 from packhost.gate.configuration import Configuration
-from packhost.gate.display import as_text, display_arguments, whole_characters
+from packhost.gate.display import as_text, whole_characters
 from packhost.gate.hidden import fill, filled_by
 from packhost.gate.inline import names_secrets
 from packhost.gate.nearest import nearest_path
@@ -53,12 +53,12 @@ class Evaluation:
 
     @property
     def display_json(self) -> str:
-        """The arguments as they are recorded and shown: hidden ones and secrets redacted."""
+        """The arguments as they are recorded and shown: hidden and private ones and secrets redacted."""
         return _display(self.entry, self.arguments, self.arguments_json, self.redact)
 
 
 def _display(entry: Entry, arguments: Mapping[str, Any], text: str, redact: Callable[[str], str]) -> str:
-    shown = as_text(display_arguments(arguments, entry.hidden)) if entry.hidden else text
+    shown = as_text(entry.shown(arguments)) if entry.hidden or entry.private else text
     return redact_json_text(shown, redact)
 
 

@@ -20,7 +20,6 @@ from packhost.gate.context import GateContext
 from packhost.gate.display import (
     argument_lines,
     as_text,
-    display_arguments,
     label,
     one_line,
     quoted,
@@ -117,7 +116,7 @@ class Questions:
         self, found: Evaluation, request: CallRequest, form: Form, digest: str, terms: Terms
     ) -> NewQuestion:
         caller, tool, identity = request.caller, found.entry.tool, new_id(PREFIX)
-        shown = display_arguments(found.arguments, found.entry.hidden) if request.disclose else None
+        shown = found.entry.shown(found.arguments) if request.disclose else None
         told: dict[str, Any] = {
             "tool": tool.id.canonical,
             "tool_call_id": request.tool_use_id,

@@ -55,6 +55,8 @@ class FlowKind:
             "input": {renamed.get(name, name): value for name, value in arguments.items()},
         }
         spec = workflow_spec(context, asked, host_of(context).section(PACK))
+        if unseen := [renamed.get(name, name) for name in tool.spec.hidden_parameters if name in arguments]:
+            spec["unseen_input"] = unseen
         parent = parent_of(context)
         spec["limits"] = bounded(spec["limits"], parent)
         if "timeout_ms" in config:
