@@ -10,11 +10,13 @@ import pytest
 from packhost.executions.ops import DEEPEST
 from packhost.gate import Completed
 from packhost.manifest.model import ToolSpec
+from packhost_packs.agent_runtime.children import DEEPEST as SUBAGENTS
 from packhost_packs.agent_runtime.flows import FlowKind
 
 pytestmark = pytest.mark.anyio
 
 TEXT = {"text": {"type": "string"}, "count": {"type": "integer"}}
+DONE = {"text": "done"}
 
 
 def flow(lab: Any, steps: Any, **config: Any) -> None:
@@ -197,17 +199,21 @@ async def test_what_the_calling_run_asks_a_person_for_is_asked_for_in_its_flows(
     assert [prompt.tool for prompt in ann.shown] == ["lab:note"] * questions
 
 
-async def test_flows_and_subagents_that_call_each_other_come_to_an_end(lab: Any) -> None:
+@pytest.mark.parametrize(("nesting", "runs"), [(True, 2 * SUBAGENTS + 2), (False, 4)])
+async def test_flows_and_subagents_that_call_each_other_come_to_an_end(
+    lab: Any, nesting: bool, runs: int
+) -> None:
     lab.script({"tool_calls": [{"id": "p", "name": "mine_flow", "arguments": {}}]}, {"text": "done"})
     call = {"tool_calls": [{"id": "c", "name": "mine_flow", "arguments": {}}]}
     lab.section["models"]["child"] = {"provider": "scripted", "script": [call, {"text": "ok"}]}
     lab.section["agents"] = {"helper": {"model": "child"}}
-    lab.pack_tool("research", "subagent", {"agent_id": "helper"}, {"task": {"type": "string"}})
+    config = {"agent_id": "helper", "allow_nesting": nesting}
+    lab.pack_tool("research", "subagent", config, {"task": {"type": "string"}})
     flow(lab, [{"id": "s", "call": {"tool": "mine:research", "arguments": {"task": "again"}}}])
     outcome = await lab.turn(loop=True)
     await lab.store.flush()
     assert outcome.value["outcome"] == "completed"
-    assert len(lab.run_ids()) == DEEPEST
+    assert len(lab.run_ids()) == runs
 
 
 async def test_a_flow_that_calls_itself_comes_to_an_end(lab: Any) -> None:
@@ -233,3 +239,54 @@ async def test_what_the_calling_run_asks_for_is_asked_for_below_a_step_too(
     outcome = await lab.turn(loop=True, asker=ann, approval={"require": ["lab:note"]})
     assert outcome.value["outcome"] == "completed"
     assert [prompt.tool for prompt in ann.shown] == ["lab:note"]
+
+
+def held(lab: Any, step: dict[str, Any], *, saved: bool = False) -> None:
+    """A run that calls a subagent, which has the flow alone, whose step reaches for `lab:note`."""
+    lab.script({"tool_calls": [{"id": "p", "name": "mine_research", "arguments": {"task": "go"}}]}, DONE)
+    call = {"tool_calls": [{"id": "c", "name": "mine_flow", "arguments": {}}]}
+    note = {"tool_calls": [{"id": "n", "name": "lab_note", "arguments": {"a": 1}}]}
+    lab.section["models"]["child"] = {"provider": "scripted", "script": [call, DONE]}
+    lab.section["models"]["writer"] = {"provider": "scripted", "script": [note, DONE]}
+    lab.section["agents"] = {"helper": {"model": "child"}, "writer": {"model": "writer"}}
+    lab.pack_tool("inner", "subagent", {"agent_id": "writer"}, {"task": {"type": "string"}})
+    deeper = {"flow": {"steps": [{"call": {"tool": "lab:note", "arguments": {"a": 1}}}]}}
+    lab.pack_tool("deeper", "flow", deeper, {})
+    allowed = ["mine:flow", *([step["call"]["tool"]] if "mine:" in str(step.get("call")) else [])]
+    config = {"agent_id": "helper", "allowed_tools": allowed, "allow_nesting": True}
+    lab.pack_tool("research", "subagent", config, {"task": {"type": "string"}})
+    lab.section["flows"] = {"kept": {"nodes": [{"id": "one", **step}]}}
+    lab.pack_tool("flow", "flow", {"flow_id": "kept"} if saved else {"flow": {"steps": [step]}}, TEXT)
+
+
+REACHING = [
+    {"prompt": "write it", "model_profile": "writer", "loop": True},
+    {"call": {"tool": "lab:note", "arguments": {"a": 1}}},
+    {"call": {"tool": "mine:inner", "arguments": {"task": "write it"}}},
+    {"call": {"tool": "mine:deeper", "arguments": {}}},
+]
+
+
+@pytest.mark.parametrize("step", REACHING, ids=["model", "step", "subagent", "flow"])
+@pytest.mark.parametrize("saved", [False, True], ids=["given", "saved"])
+async def test_a_flow_reaches_no_tool_that_its_caller_does_not_have_unless_the_workspace_saved_it(
+    lab: Any, step: dict[str, Any], saved: bool
+) -> None:
+    held(lab, step, saved=saved)
+    outcome = await lab.turn(loop=True)
+    await lab.store.flush()
+    made = [call.tool for run_id in lab.run_ids() for call in lab.calls(run_id)]
+    assert outcome.value["outcome"] == "completed"
+    assert made.count("mine:flow") == 1
+    assert made.count("lab:note") == int(saved)
+
+
+async def test_a_subagent_that_may_start_none_starts_none_by_a_flow(lab: Any) -> None:
+    held(lab, REACHING[2])
+    config = {"agent_id": "helper", "allowed_tools": ["mine:*", "lab:*"]}
+    lab.pack_tool("research", "subagent", config, {"task": {"type": "string"}})
+    await lab.turn(loop=True)
+    await lab.store.flush()
+    made = [call.tool for run_id in lab.run_ids() for call in lab.calls(run_id)]
+    assert made.count("mine:flow") == 1
+    assert "mine:inner" not in made

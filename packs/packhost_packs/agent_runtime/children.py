@@ -26,6 +26,8 @@ class Parent:
     require: Sequence[str] | None
     """Patterns of the tools that it asks a person for; `None` where it says nothing of it."""
     depth: int
+    nesting: bool
+    """Whether it may start subagents."""
     model_profile: str
     ledger: Ledger
 
@@ -36,6 +38,28 @@ class Step:
 
     require: Sequence[str] | None
     """Patterns of the tools that it asks a person for; `None` where it says nothing of it."""
+    within: Sequence[str] | None = None
+    """Canonical names of the tools that it may use; `None`: all that there are."""
+    depth: int = 0
+    nesting: bool = True
+
+
+def within_of(context: CallContext) -> Sequence[str] | None:
+    """Canonical names of the tools of the run that made this call; `None` where nothing bounds them."""
+    calling = context.calling
+    if isinstance(calling, Parent):
+        return [tool.canonical for tool in calling.tools]
+    return calling.within if isinstance(calling, Step) else None
+
+
+def depth_of(context: CallContext) -> int:
+    """How deep the run that made this call is below others as a subagent."""
+    return context.calling.depth if isinstance(context.calling, Parent | Step) else 0
+
+
+def nests(context: CallContext) -> bool:
+    """Whether the run that made this call may start subagents."""
+    return context.calling.nesting if isinstance(context.calling, Parent | Step) else True
 
 
 def required_by(context: CallContext) -> Sequence[str]:

@@ -30,10 +30,10 @@ class Equipment:
         spec = run.spec
         self._ledger = ledger
         definitions = list(spec.get("runtime_tools") or ())
-        resolved = _joined(saved, run.define(definitions) if definitions else ())
         within = spec.get("within")
         if within is not None:
-            resolved = [tool for tool in resolved if tool.name in within]
+            saved = [tool for tool in saved if tool.name in within or tool.canonical in within]
+        resolved = _joined(saved, run.define(definitions) if definitions else ())
         if spec.get("depth") and not spec.get("nesting"):
             resolved = [tool for tool in resolved if tool.kind != "subagent"]
         self.resolved = tuple(resolved)

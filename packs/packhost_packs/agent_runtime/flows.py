@@ -11,11 +11,14 @@ from packhost_packs.agent_runtime.approving import joined
 from packhost_packs.agent_runtime.children import (
     PACK,
     bounded,
+    depth_of,
     ended_well,
     host_of,
+    nests,
     parent_of,
     required_by,
     run_child,
+    within_of,
 )
 from packhost_packs.agent_runtime.drivers import WORKFLOW
 from packhost_packs.agent_runtime.workflows.plan import read_nodes
@@ -63,6 +66,7 @@ class FlowKind:
             spec["limits"]["wall_clock"] = min(spec["limits"]["wall_clock"], config["timeout_ms"] / 1000)
         if require := required_by(context):
             asking(spec, require)
+        bound(spec, context, own="flow_id" in config)
         view = await run_child(WORKFLOW, spec, context)
         return value_of(ended_well(view, f"the flow of `{tool.id}`"), config)
 
@@ -77,6 +81,19 @@ def asking(spec: dict[str, Any], require: Sequence[str]) -> None:
     for node in spec["nodes"]:
         if node["turn"]:
             node["turn"]["approval"] = joined(node["turn"].get("approval"), added)
+
+
+def bound(spec: dict[str, Any], context: CallContext, *, own: bool) -> None:
+    """Hold a workflow to the tools of the run that calls it; one of the workspace's `own` has its own."""
+    held: dict[str, Any] = {"depth": depth_of(context), "nesting": own or nests(context)}
+    within = None if own else within_of(context)
+    if within is not None:
+        held["within"] = list(within)
+    if not held["depth"] and within is None:
+        return
+    spec.update(held)
+    for node in spec["nodes"]:
+        node["turn"].update(held if node["turn"] else {})
 
 
 def as_workflow(flow: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,6 +123,7 @@ class _Loop:
             equipment.definitions,
             equipment.approving.require,
             int(self._spec.get("depth", 0)),
+            not self._spec.get("depth") or bool(self._spec.get("nesting")),
             self._chosen.name,
             self._ledger,
         )

@@ -28,12 +28,14 @@ from packhost_packs.agent_runtime.children import (
     PACK,
     Parent,
     bounded,
+    depth_of,
     ended_well,
     host_of,
     parent_of,
     required_by,
     run_child,
     start_detached,
+    within_of,
 )
 from packhost_packs.agent_runtime.drivers import TURN
 from packhost_packs.agent_runtime.faults import TurnFault
@@ -182,7 +184,7 @@ def _spawned(config: Mapping[str, Any], arguments: Mapping[str, Any], parent: Pa
 
 
 def _spec(tool: Tool, task: Task, context: CallContext, parent: Parent | None) -> dict[str, Any]:
-    depth = 1 + (parent.depth if parent is not None else 0)
+    depth = 1 + depth_of(context)
     if depth > DEEPEST:
         raise PackhostError(
             f"subagents are {DEEPEST} deep already", code="LIMIT_EXCEEDED", hint="do it in this one"
@@ -207,8 +209,11 @@ def _spec(tool: Tool, task: Task, context: CallContext, parent: Parent | None) -
         spec["system"] = inline["system"]
     if parent is not None:
         spec.update(_from(parent, task))
-    elif (require := required_by(context)) and not task.detached:
-        spec["approval"] = joined(spec.get("approval"), {"require": list(require)})
+    else:
+        if (require := required_by(context)) and not task.detached:
+            spec["approval"] = joined(spec.get("approval"), {"require": list(require)})
+        if (within := within_of(context)) is not None:
+            spec["within"] = list(within)
     if task.spawning is not None and task.nesting:
         spec["subagent_config"] = dict(task.spawning)
     return spec

@@ -20,6 +20,7 @@ from packhost_packs.agent_runtime.workflows.plan import Node
 from packhost_packs.agent_runtime.workflows.values import Missing, look_up, render
 
 _ALONE = re.compile(r"\{\{([^{}]*)\}\}\Z")
+_BEYOND = "SCOPE_DENIED: `{tool}` is no tool of the run that calls this flow."
 _UNKNOWN = "EFFECTS_UNKNOWN: this step was cut off and is not run again; what it did is not known."
 
 
@@ -47,15 +48,29 @@ async def run_step(
         return _done(fill(step["value"], values))
     call = step["call"]
     outcome = await _recovered(run, node, call["tool"]) if state.get("called") else None
+    if outcome is None and not _within(run, call["tool"]):
+        outcome = ToolOutcome(False, _BEYOND.format(tool=call["tool"]), code="SCOPE_DENIED")
     if outcome is None:
         arguments = fill(call.get("arguments") or {}, values)
         asks = _asks(run, call["tool"])
-        told = Step(required(run.spec.get("approval")))
+        told = _told(run.spec)
         outcome = await run.call_tool(call["tool"], arguments, tool_use_id=node.id, ask=asks, calling=told)
     if not outcome.ok:
         fault = {"issue": outcome.code or "TOOL_FAILED", "message": outcome.text.partition("\n")[0][:2000]}
         return {"outcome": "error", "error": fault, "text": ""}
     return _done(_value(outcome), None if outcome.text[:1] != "<" else outcome.text)
+
+
+def _told(spec: Mapping[str, Any]) -> Step:
+    """What a kind of this pack is told of the run whose step calls it."""
+    depth = int(spec.get("depth", 0))
+    return Step(required(spec.get("approval")), spec.get("within"), depth, bool(spec.get("nesting", True)))
+
+
+def _within(run: RunHandle, name: str) -> bool:
+    """Whether the run that calls this flow, if it is bound to one, has the tool."""
+    within = run.spec.get("within")
+    return within is None or any(tool.canonical in within for tool in run.offered([name]))
 
 
 def _asks(run: RunHandle, name: str) -> str:
