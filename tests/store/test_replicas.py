@@ -50,9 +50,16 @@ async def test_each_replica_sees_the_others_and_is_gone_once_it_left(store: Stor
     )
     await store.write(replicas.drain, "host_a")
     assert [row.draining for row in store.read(replicas.listing)] == [True, False]
-    assert await store.write(replicas.leave, "host_a", shared=True) == ()
+    assert await store.write(replicas.leave, "host_a", told=True) == ()
     assert [row.id for row in store.read(replicas.listing)] == ["host_b"]
     assert await types(store) == ["replica.joined", "replica.joined", "replica.left"]
+
+
+async def test_a_host_that_is_there_for_one_command_leaves_no_event(store: Store) -> None:
+    await join(store, replace(A, serving=False))
+    assert await store.write(replicas.leave, "host_a", told=False) == ()
+    assert store.read(replicas.listing) == ()
+    assert await types(store) == []
 
 
 async def test_a_replica_with_another_key_is_refused(store: Store) -> None:
@@ -175,7 +182,7 @@ async def test_leaving_hands_over_what_is_held_without_a_wait(store: Store, new_
     await join(store, A)
     run = await claimed(store, new_run, "host_a", background=True)
     with store.watch(executions.INTERRUPTED) as watch, anyio.fail_after(5):
-        assert await store.write(replicas.leave, "host_a", shared=True) == (run,)
+        assert await store.write(replicas.leave, "host_a", told=True) == (run,)
         await watch.changed()
     assert store.read(replicas.resumable, ["turn"]) == ((run, 2),)
 

@@ -126,7 +126,9 @@ class Host:
         self.state_keys: Sequence[bytes] = (hmac.new(key, b"request state", hashlib.sha256).digest(),)
         self.cursor_key = hmac.new(key, b"api cursors", hashlib.sha256).digest()
         self._owner = new_id("host")
-        self.membership = membership_of(self._owner, self.store, workspace, key, self.version, lease)
+        self.membership = membership_of(
+            self._owner, self.store, workspace, key, self.version, lease, serving=serving
+        )
         self._python = PythonKind(root.path)
         self.identity = Identity(key, f"urn:packhost:{self.store.workspace}")
         http = HttpKind(tenant=self._tenant, identity=self.identity)

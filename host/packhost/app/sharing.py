@@ -75,12 +75,19 @@ def settings_sha(workspace: Workspace) -> str:
 
 
 def membership_of(
-    id: str, store: Store, workspace: Workspace, key: bytes, version: str, lease: float | None
+    id: str,
+    store: Store,
+    workspace: Workspace,
+    key: bytes,
+    version: str,
+    lease: float | None,
+    *,
+    serving: bool,
 ) -> Membership:
     """This host among those that use its store; `lease` in seconds, left out the usual one."""
     return Membership(
         store,
-        replica(id, version=version, key_sha=key_sha(key)),
+        replica(id, version=version, key_sha=key_sha(key), serving=serving),
         shared=workspace.store != SQLITE,
         lease=lease,
         settings=lambda: settings_sha(workspace),

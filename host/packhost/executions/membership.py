@@ -14,6 +14,7 @@ import platform
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 import anyio
@@ -38,9 +39,11 @@ def uptime() -> float:
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
-def replica(id: str, *, version: str = "", key_sha: str = "", settings_sha: str = "") -> NewReplica:
+def replica(
+    id: str, *, version: str = "", key_sha: str = "", settings_sha: str = "", serving: bool = True
+) -> NewReplica:
     """This process as a replica."""
-    return NewReplica(id, platform.node()[:200], os.getpid(), version, key_sha, settings_sha)
+    return NewReplica(id, platform.node()[:200], os.getpid(), version, key_sha, settings_sha, serving)
 
 
 class Held(Protocol):
@@ -114,7 +117,7 @@ class Membership:
 
     def _new(self) -> NewReplica:
         me = self._me
-        return NewReplica(me.id, me.host, me.pid, me.version, me.key_sha, self._settings() or me.settings_sha)
+        return replace(me, settings_sha=self._settings() or me.settings_sha)
 
     def _standing(self, asked: float) -> None:
         self._deadline = asked + self.lease * (1 - _EARLY)
@@ -189,4 +192,4 @@ class Membership:
     async def leave(self) -> None:
         """Hand over what is still held and take part no longer."""
         self.draining = True
-        await self._store.write(replicas.leave, self.id, shared=self.shared)
+        await self._store.write(replicas.leave, self.id, told=self.shared and self._me.serving)

@@ -29,7 +29,10 @@ IN_A_ROW = 5
 
 @dataclass(frozen=True, slots=True)
 class NewReplica:
-    """A host about to take part; `key_sha` stands for its host key, `settings_sha` for what it accepted."""
+    """A host about to take part; `key_sha` stands for its host key, `settings_sha` for what it accepted.
+
+    One that is not `serving` is there for a single command, and leaves no event when it comes and goes.
+    """
 
     id: str
     host: str
@@ -37,6 +40,7 @@ class NewReplica:
     version: str
     key_sha: str
     settings_sha: str
+    serving: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def join(tx: Tx, new: NewReplica, ttl: float, *, shared: bool) -> tuple[ReplicaR
         " lease_until, draining) VALUES(?,?,?,?,?,?,?,?,?,0)",
         (new.id, tx.workspace, new.host, new.pid, new.version, new.settings_sha, now, now, now + ttl),
     )
-    if shared:
+    if shared and new.serving:
         said = {"id": new.id, "host": new.host, "pid": new.pid, "version": new.version}
         tx.emit("replica.joined", said, actor=new.id)
     tx.touch(REPLICAS)
@@ -133,13 +137,16 @@ def drain(tx: Tx, id: str) -> None:
     tx.touch(REPLICAS)
 
 
-def leave(tx: Tx, id: str, *, shared: bool) -> tuple[str, ...]:
-    """Take part no longer; whatever is still held is handed over. The runs."""
+def leave(tx: Tx, id: str, *, told: bool) -> tuple[str, ...]:
+    """Take part no longer; whatever is still held is handed over. The runs.
+
+    It leaves an event where it was `told` of at its coming.
+    """
     left = tuple(
         executions.interrupt(tx, row, id, handed_over=True) for row in executions.live(tx, "owner=?", (id,))
     )
     row = tx.execute("DELETE FROM replicas WHERE id=? RETURNING id", (id,)).fetchone()
-    if shared and row is not None:
+    if told and row is not None:
         tx.emit("replica.left", {"id": id, "runs": list(left)}, actor=id)
     tx.touch(REPLICAS)
     return left
