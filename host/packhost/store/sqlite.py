@@ -31,6 +31,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STORE_NAME = "store.db"
+BUSY = 5.0
+"""Seconds for which a statement waits for another process that has the database."""
 
 
 class SqliteReading:
@@ -288,12 +290,27 @@ def _make_private(path: Path) -> None:
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, timeout=5, cached_statements=256
+        path, isolation_level=None, check_same_thread=False, timeout=BUSY, cached_statements=256
     )
 
 
+def _write_ahead(connection: sqlite3.Connection) -> str:
+    """Have the database keep a write-ahead log; the mode that it is in then.
+
+    SQLite does not wait by itself for another process that changes the mode at the same instant.
+    """
+    patience = time.monotonic() + BUSY
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                raise
+            time.sleep(0.01)
+
+
 def _prepare(connection: sqlite3.Connection) -> None:
-    if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] != "wal":
+    if _write_ahead(connection) != "wal":
         raise StoreUnavailable(
             "the store cannot keep a write-ahead log where it lies",
             hint="put the state folder on a local disk, by XDG_STATE_HOME",
