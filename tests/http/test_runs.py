@@ -71,6 +71,8 @@ async def test_a_paused_run_is_a_success_that_says_whom_it_waits_for(served) -> 
         assert reason["awaitReason"] == "approval_required"
         assert reason["toolName"] == "write_file"
         assert reason["parameters"] == {"path": "src/turn.txt", "content": "turned"}
+        told = [reason[name] for name in ("toolType", "iteration", "timeout")]
+        assert (told, bool(reason["toolCallId"])) == (["python", 1, 600.0], True)
         where = f"/v1/approvals/{reason['approvalId']}"
         assert checked("GET", "/approvals/{id}", await client.get(where))["status"] == "pending"
         answer = await operator.post(f"{where}/decide", json={"decision": "approve", "reason": "fine"})
@@ -84,6 +86,60 @@ async def test_a_paused_run_is_a_success_that_says_whom_it_waits_for(served) -> 
         assert (done.json()["status"], done.json()["result"]) == ("completed", "Done.")
         late = await operator.post(f"{where}/decide", json={"decision": "deny"})
         assert late.status_code == 409
+
+
+async def test_a_question_names_its_call_its_tools_kind_its_turn_and_its_time(served, read_frames) -> None:
+    async with served.client() as client, served.client("operator", "ann") as operator:
+        run = (await paused(client))["agentExecutionId"]
+        shown = checked("GET", "/runs/{id}", await client.get(f"/v1/runs/{run}"))["approvals"][0]
+        listed = checked("GET", "/approvals", await client.get("/v1/approvals"))["approvals"][0]
+        page = await client.get(f"/v1/runs/{run}/events", headers={"Accept": "application/json"})
+        (event,) = [one["data"] for one in page.json()["events"] if one["type"] == "approval.requested"]
+        await operator.post(f"/v1/runs/{run}/abort", json={})
+    named = ("tool_call_id", "tool_type", "iteration", "timeout", "started_at")
+    for one in (shown, listed, event):
+        assert {name: one[name] for name in named} == {
+            "tool_call_id": event["tool_call_id"],
+            "tool_type": "python",
+            "iteration": 1,
+            "timeout": 600.0,
+            "started_at": shown["created_at"],
+        }
+    assert event["tool_call_id"]
+
+
+async def test_a_resumed_stream_goes_on_to_another_pause_and_then_to_the_end(
+    served, host, project, read_frames
+) -> None:
+    ask = "{{tool_calls: [{{id: {}, name: look, arguments: {{at: door}}}}]}}"
+    script = f"{ask.format('a')}, {ask.format('b')}, {{text: Seen.}}"
+    text = (project / "packhost.yaml").read_text()
+    model = f"    again: {{provider: scripted, script: [{script}]}}\n    short: {{"
+    (project / "packhost.yaml").write_text(text.replace("    short: {", model))
+    found = await host.control.request("accept.changes", {})
+    await host.control.request("accept.apply", {"digest": found["digest"]})
+    async with served.client() as client:
+        body = {**ASKS, "model_profile": "again"}
+        value = checked("POST", "/runs", await client.post("/v1/runs", json=body, headers=WAIT))
+        where = f"/v1/runs/{value['agentExecutionId']}"
+        assert value["status"] == "paused"
+        first = {"tool_outputs": {"a": {"result": "a cat"}}, "stream_response": True}
+        seen: list[Any] = []
+        with anyio.fail_after(PATIENCE):
+            async with client.stream("POST", f"{where}/resume", json=first) as response:
+                async for frame in read_frames(response):
+                    seen.append(frame.event)
+                    if frame.event == "run.paused" and seen.count("run.paused") == 2:
+                        left = checked("GET", "/runs/{id}/result", await client.get(f"{where}/result"))
+                        assert [one["tool_call_id"] for one in left["pausedReason"]["awaits"]] == ["b"]
+                        second = {"tool_outputs": {"b": {"result": "a dog"}}}
+                        await client.post(f"{where}/resume", json=second)
+    assert [one for one in seen if one in ("run.paused", "run.completed")] == [
+        "run.paused",
+        "run.paused",
+        "run.completed",
+    ]
+    assert seen[-1] == "run.completed"
 
 
 async def test_a_run_is_started_by_the_tool_through_the_gate(served, host) -> None:

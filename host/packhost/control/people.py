@@ -97,6 +97,7 @@ def approval_json(row: ApprovalRow) -> dict[str, Any]:
         "run_id": row.run_id,
         "principal": row.principal,
         "client": row.client,
+        **approvals.told(row),
         "created_at": row.created_at,
         "expires_at": row.expires_at,
         "decided_by": row.decided_by,

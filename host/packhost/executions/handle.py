@@ -228,6 +228,7 @@ class Handle:
             top_level=manner.top_level,
             disclose=manner.disclose,
             reason=manner.reason,
+            turn=manner.turn,
         )
         self._active.calling += 1
         try:

@@ -17,6 +17,7 @@ from packhost.errors import Conflict, NotFound, PackhostError
 from packhost.gate.answers import sound, statement_of, weaker
 from packhost.gate.configuration import Terms
 from packhost.gate.context import Deadline, GateContext, refused
+from packhost.gate.display import as_text
 from packhost.gate.evaluate import Evaluation
 from packhost.gate.granting import Granting, path_names
 from packhost.gate.operators import Operators, Signed
@@ -196,6 +197,14 @@ class Approvals:
             execution_id=caller.run_id,
             run_id=caller.run_id,
             subagent=caller.subagent,
+            told_json=as_text(
+                {
+                    "tool_call_id": evaluation.tool_use_id,
+                    "tool_type": tool.spec.kind,
+                    "iteration": evaluation.turn,
+                    "timeout": terms.timeout,
+                }
+            ),
         )
 
     async def put_to_person(

@@ -50,6 +50,8 @@ class Evaluation:
     """Whether a person is to give what is still missing of the arguments."""
     said: str = ""
     """Why the model says that it makes the call."""
+    tool_use_id: str | None = None
+    turn: int | None = None
 
     @property
     def display_json(self) -> str:
@@ -112,8 +114,10 @@ def evaluate(
     if weak is not None:
         return stopped("enforce", weak)
     asks = entry.form is not None and content is None
-    redact, said = configuration.redact, request.reason
-    return Evaluation(entry, arguments, text, layers, files, facts, decision, redact, asks, said)
+    made = (request.reason, request.tool_use_id, request.turn)
+    return Evaluation(
+        entry, arguments, text, layers, files, facts, decision, configuration.redact, asks, *made
+    )
 
 
 def admit(

@@ -82,6 +82,8 @@ class CallRequest:
     """Whether its arguments may be shown where it waits for a person's input."""
     reason: str = ""
     """Why the model says that it makes the call: nobody's word, shown to whoever is asked."""
+    turn: int | None = None
+    """The turn of the calling run, from 1; `None` outside of turns."""
     given: Given | None = None
     """What a person gave for it; set by the gate alone."""
     idem_key: str | None = None

@@ -36,7 +36,13 @@ class PausedReason(Model):
     parameters: Any = None
     awaitReason: str | None = None
     approvalId: str | None = None
-    toolCallId: str | None = Field(default=None, description="The first call that the caller is to make.")
+    toolCallId: str | None = Field(
+        default=None, description="The call that waits; of calls that the caller is to make the first."
+    )
+    toolType: str | None = Field(default=None, description="The tool's kind.")
+    iteration: int | None = Field(default=None, description="The run's turn, from 1.")
+    timeout: float | None = Field(default=None, description="Seconds that a person has.")
+    startedAt: float | None = Field(default=None, description="When the person was asked.")
     awaits: list[dict[str, Any]] | None = Field(
         default=None, description="Every call that the caller is to make and has not answered."
     )
@@ -130,6 +136,7 @@ def _paused(row: ExecutionRow, asked: ApprovalRow | QuestionRow | None) -> dict[
             elicitation=told.get("elicitation"),
         )
     elif isinstance(asked, ApprovalRow) and asked.status == "pending":
+        call = approvals.told(asked)
         reason = PausedReason(
             type="approval",
             executionId=row.id,
@@ -138,6 +145,11 @@ def _paused(row: ExecutionRow, asked: ApprovalRow | QuestionRow | None) -> dict[
             parameters=asked.arguments,
             awaitReason="approval_required",
             approvalId=asked.id,
+            toolCallId=call["tool_call_id"],
+            toolType=call["tool_type"],
+            iteration=call["iteration"],
+            timeout=call["timeout"],
+            startedAt=call["started_at"],
         )
     elif row.status != "paused":
         return None

@@ -77,6 +77,11 @@ class Approval(Model):
     run_id: str | None
     principal: str
     client: str
+    tool_call_id: str | None = Field(description="The call as the run's model named it.")
+    tool_type: str | None = Field(description="The tool's kind.")
+    iteration: int | None = Field(description="The run's turn, from 1; `null` outside of turns.")
+    timeout: float = Field(description="Seconds that a person has.")
+    started_at: float
     created_at: float
     expires_at: float
     decided_by: str | None

@@ -49,12 +49,13 @@ class Manner:
 
     `top_level`: it is a call of an agent that nobody else's run started; only such a one may ask a person for
     input. `disclose`: its arguments may be shown where it waits for that. `reason`: why the model says that
-    it makes it, shown to whoever is asked as nobody's word.
+    it makes it, shown to whoever is asked as nobody's word. `turn`: in which of the run's turns, from 1.
     """
 
     top_level: bool = False
     disclose: bool = False
     reason: str = ""
+    turn: int | None = None
 
 
 PLAIN = Manner()

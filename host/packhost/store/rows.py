@@ -1,7 +1,6 @@
 """What is stored, as frozen values: `New…` is what a caller hands in, `…Row` what is read back.
 
-A field's order is its column's order. `…_json` is JSON text, made once by `journal.canonical`.
-Times are in seconds since the epoch.
+A field's order is its column's. `…_json` is JSON text by `journal.canonical`, times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -192,6 +191,7 @@ class NewApproval:
     run_id: str | None = None
     subagent: Mapping[str, str] | None = None
     """The subagent that asks: `tool_name`, the tool that started it, and `agent_name`."""
+    told_json: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +239,7 @@ class ApprovalRow:
     expires_at: float
     consumed_by: str | None
     created_at: float
+    told_json: str = "{}"
 
     @property
     def names(self) -> tuple[str, ...]:

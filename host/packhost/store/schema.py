@@ -180,6 +180,7 @@ _QUESTIONS = (
     "CREATE INDEX questions_expiring ON questions(expires_at)",
     "CREATE INDEX questions_run ON questions(run_id) WHERE run_id IS NOT NULL AND status='pending'",
 )
+_TOLD = ("ALTER TABLE approvals ADD COLUMN told_json TEXT NOT NULL DEFAULT '{}'",)
 
 MIGRATIONS = (
     Migration(1, "first", (*_EXECUTIONS, *_APPROVALS, *_GRANTS, *_CALLS, *_SESSIONS, *_EVENTS)),
@@ -189,4 +190,5 @@ MIGRATIONS = (
     Migration(5, "tokens", _TOKENS),
     Migration(6, "assets", _ASSETS),
     Migration(7, "questions", _QUESTIONS),
+    Migration(8, "told", _TOLD),
 )

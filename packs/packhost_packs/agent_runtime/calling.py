@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -200,6 +201,7 @@ class Calling:
         await self._run.report_progress(f"turn {self._ledger.turns}: `{tool.canonical}`")
         approving = self._equipment.approving
         arguments, manner = approving.taken(tool, call["input"])
+        manner = replace(manner, turn=self._ledger.turns)
         asks = f"the run asks a person before each call of `{tool.canonical}`" if approving.asks(tool) else ""
         return await self._run.call_tool(
             tool.name, arguments, tool_use_id=call["id"], ask=asks, calling=self._parent, manner=manner

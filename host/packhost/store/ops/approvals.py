@@ -25,13 +25,15 @@ _LIVE = "(status='pending' OR (status='approved' AND consumed_by IS NULL)) AND e
 
 def request(tx: Tx, new: NewApproval) -> ApprovalRow:
     """Put a question, or attach to the live one with the same binding; the record that stands."""
-    live = find_live(tx, new.binding, tx.now())
+    now = tx.now()
+    live = find_live(tx, new.binding, now)
     if live is not None:
         return live
     tx.execute(
         "INSERT INTO approvals(id, workspace, execution_id, run_id, session_id, principal, client, tool,"
         " tool_version, binding, names_json, assurance, approvers_needed, prompt, args_json, status,"
-        " answers_json, expires_at, created_at) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,'pending','[]',?,?)",
+        " answers_json, expires_at, created_at, told_json)"
+        " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,'pending','[]',?,?,?)",
         (
             new.id,
             tx.workspace,
@@ -49,7 +51,8 @@ def request(tx: Tx, new: NewApproval) -> ApprovalRow:
             new.prompt,
             new.args_json,
             new.expires_at,
-            tx.now(),
+            now,
+            new.told_json,
         ),
     )
     data = {
@@ -63,10 +66,25 @@ def request(tx: Tx, new: NewApproval) -> ApprovalRow:
         "binding": new.binding,
         "client": new.client,
         "expires_at": new.expires_at,
+        **json.loads(new.told_json),
+        "started_at": now,
         **({"subagent": dict(new.subagent)} if new.subagent else {}),
     }
     _record(tx, "approval.requested", new.id, data, new.run_id or new.execution_id, new.principal)
     return get(tx, new.id)
+
+
+def told(row: ApprovalRow) -> dict[str, Any]:
+    """Of the call that is asked for: how the run's model named it, its tool's kind, the run's turn, from 1.
+
+    With them the seconds that a person has, and when they were asked. What is not known is `None`.
+    """
+    known = json.loads(row.told_json)
+    return {
+        **{name: known.get(name) for name in ("tool_call_id", "tool_type", "iteration")},
+        "timeout": known.get("timeout") or max(row.expires_at - row.created_at, 0.0),
+        "started_at": row.created_at,
+    }
 
 
 def find_live(tx: Reading, binding: str, now: float) -> ApprovalRow | None:
