@@ -298,6 +298,20 @@ async def test_a_reply_without_a_word_is_shown_as_an_empty_message(
     assert list(report.issues) == []
 
 
+async def test_a_reply_without_a_word_over_chat_completions_is_shown_in_that_shape(
+    lab: Any, provider: Any
+) -> None:
+    lab.section["default_model"] = "main"
+    profile = {"provider": "openai_compatible", "model": "m", "base_url": provider.base_url}
+    lab.section["models"] = {"main": {**profile, "stream": False}}
+    choice = {"index": 0, "message": {"role": "assistant", "content": None}, "finish_reason": "stop"}
+    provider.raw(json.dumps({"choices": [choice]}).encode())
+    outcome = await lab.turn(loop=True)
+    trace, report = await exported(lab, outcome.value["run_id"])
+    assert trace["messages"][-1]["finish_reason"] == "stop"
+    assert list(report.issues) == []
+
+
 async def test_what_was_removed_from_the_record_is_a_gap_and_not_a_fault(lab: Any) -> None:
     lab.script(calls("a"), DONE)
     value = (await lab.turn(loop=True)).value

@@ -65,6 +65,8 @@ class Asking:
             "requested": [{"id": call["id"], "name": call["name"]} for call in reply.requested],
             "usage": reply.usage.as_json(),
         }
+        if reply.native:  # a reply without a word is kept by no history: its shape is known from here
+            data["protocol"] = reply.native.get("protocol")
         await run.emit("turn.completed", data)
         return reply
 

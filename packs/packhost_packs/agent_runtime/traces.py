@@ -28,9 +28,10 @@ def trace_of(record: RunRecord) -> dict[str, Any]:
     given = len(spec.get("messages", ()))
     said = [one.message for one in _own(record)[given:] if one.message["role"] == "assistant"]
     native: Mapping[str, Any] = next((one["native"] for one in said if one.get("native")), {})
-    protocol = native.get("protocol", messages.PROTOCOL)
-    events = list(events_of(record))
     replies = _replies(record)
+    spoken = (reply["protocol"] for reply in replies.values() if reply.get("protocol"))
+    protocol = native.get("protocol") or next(spoken, messages.PROTOCOL)
+    events = list(events_of(record))
     asked = {call["name"] for reply in replies.values() for call in reply["requested"]}
     trace: dict[str, Any] = {
         "protocol": protocol,
