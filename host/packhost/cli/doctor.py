@@ -38,7 +38,8 @@ def command(ctx: click.Context, workspace: Path | None, as_json: bool) -> None:
     Below the checks stands what of packhost's promises holds here; docs/threat-model.md explains each.
     """
     found = list(_examine(workspace))
-    holds = list(_promises(workspace))
+    elsewhere = any(check.name == "store" and check.text.startswith("PostgreSQL") for check in found)
+    holds = list(_promises(workspace, on_disk=not elsewhere))
     broken = [check for check in (*found, *holds) if check.state == "broken"]
     if as_json:
         checked = [check.as_json() for check in found]
@@ -58,9 +59,9 @@ def _tell(found: Sequence[Check]) -> None:
         click.echo(f"{click.style(mark, fg=colour)} {check.name.ljust(width)}  {visible(check.text)}")
 
 
-def _promises(workspace: Path | None) -> Iterator[Check]:
+def _promises(workspace: Path | None, *, on_disk: bool) -> Iterator[Check]:
     with suppress(PackhostError), Root(find_root(workspace or Path.cwd())) as root:
-        yield from what_holds(root.path, root.state)
+        yield from what_holds(root.path, root.state, on_disk=on_disk)
 
 
 def _examine(workspace: Path | None) -> Iterator[Check]:

@@ -25,12 +25,18 @@ _REMOTE: Final = frozenset(
 """File systems on which a lock or a write-ahead log cannot be relied on."""
 
 
-def what_holds(root: Path, state: Path) -> Iterator[Check]:
-    """What holds of packs, people, agents and the record, for the workspace at `root`."""
+def what_holds(root: Path, state: Path, *, on_disk: bool = True) -> Iterator[Check]:
+    """What holds of packs, people, agents and the record, for the workspace at `root`.
+
+    `on_disk`: the record lies in the state folder, not in a database of its own.
+    """
     yield sandbox_check(_proof(root))
     yield operator_check(state)
     yield private_check(state)
-    yield disk_check(state, _mounts())
+    if on_disk:
+        yield disk_check(state, _mounts())
+    else:
+        yield Check("the record", "ok", "lies in PostgreSQL, which hosts share: one writer at a time, committed")
     yield agent_check()
     yield Check(
         "the client's own tools",
