@@ -36,7 +36,7 @@ def what_holds(root: Path, state: Path, *, on_disk: bool = True) -> Iterator[Che
     if on_disk:
         yield disk_check(state, _mounts())
     else:
-        yield Check("the record", "ok", "lies in PostgreSQL, for hosts to share: one writer at a time, committed")
+        yield Check("the record", "ok", "lies in PostgreSQL, for hosts to share: one writer at a time")
     yield agent_check()
     yield Check(
         "the client's own tools",
