@@ -39,6 +39,7 @@ def command() -> list[str]:
     return [sys.executable, "-P", "-m", "packhost"]
 
 
+@pytest.mark.slow  # .ci/run plays it as well, as a reader would
 def test_the_demo_holds(command: list[str], empty: Path) -> None:
     done = subprocess.run([*command, "demo"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr

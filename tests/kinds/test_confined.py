@@ -163,7 +163,7 @@ async def test_processor_time_is_limited_beside_the_deadline(
         "import mmap; x = mmap.mmap(-1, 1 << 34)",
         "import mmap\n    x = []\n    while True: x += [mmap.mmap(-1, 1 << 26)]; x[-1].write(bytes(1 << 26))",
         "import threading, time\n    while True: threading.Thread(target=time.sleep, args=(600,)).start()",
-        "x = []\n    while True: x = [x, x, list(x)]",
+        pytest.param("x = []\n    while True: x = [x, x, list(x)]", marks=pytest.mark.slow),
     ],
 )
 async def test_memory_is_limited_and_the_host_goes_on(

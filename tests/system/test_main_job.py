@@ -84,21 +84,20 @@ async def test_all_of_it_is_on_record(world, dialog):
     assert said.count("call.refused") == 1
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../x",
-        "/etc/passwd",
-        "src/../../x",
-        "src/link",
-        "src/hard",
-        "proc-root/etc/passwd",
-        "a\0b",
-        "",
-        "other/x",
-    ],
+OUTSIDE = (
+    "../x",
+    "/etc/passwd",
+    "src/../../x",
+    "src/link",
+    "src/hard",
+    "proc-root/etc/passwd",
+    "a\0b",
+    "",
+    "other/x",
 )
-async def test_no_spelling_of_a_path_leads_outside(world, path):
+
+
+async def test_no_spelling_of_a_path_leads_outside(world):
     world.write("packhost.yaml", "packhost: 1\nbound: [path read src/**, path write src/**]\n")
     world.accept()
     outside = world.root.parent / "secret"
@@ -107,12 +106,15 @@ async def test_no_spelling_of_a_path_leads_outside(world, path):
     (world.root / "src" / "link").symlink_to(outside)
     os.link(outside, world.root / "src" / "hard")
     (world.root / "proc-root").symlink_to("/proc/self/root")
+    passed = []
     async with world.client() as client:
-        read = await client.call_tool("workspace_read_file", {"path": path})
-        written = await client.call_tool("workspace_write_file", {"path": path, "content": "x"})
-    assert "secret" not in text_of(read).replace("src/", "")
-    assert read.is_error
-    assert written.is_error
+        for path in OUTSIDE:
+            read = await client.call_tool("workspace_read_file", {"path": path})
+            written = await client.call_tool("workspace_write_file", {"path": path, "content": "x"})
+            told = "secret" in text_of(read).replace("src/", "")
+            if told or not read.is_error or not written.is_error:
+                passed.append(path)
+    assert passed == []
     assert outside.read_text() == "secret"
 
 
