@@ -20,8 +20,7 @@ _STATUSES = ("pending", "approved", "denied", "expired", "cancelled")
 
 async def approvals_list(parts: Parts, params: Mapping[str, Any]) -> Any:
     """Approvals, newest first, older than `before`; of one `status` or `principal`, or all."""
-    if parts.store.read(approvals.due, parts.store.now()):
-        await parts.store.write(approvals.expire_due)
+    await _expired(parts)
     status = params.get("status")
     if status is not None and status not in _STATUSES:
         raise InvalidInput(
@@ -37,8 +36,15 @@ async def approvals_list(parts: Parts, params: Mapping[str, Any]) -> Any:
     return {"approvals": [approval_json(row) for row in rows]}
 
 
+async def _expired(parts: Parts) -> None:
+    """Have what is due expire before it is shown; nothing is written while nothing is."""
+    if parts.store.read(approvals.due, parts.store.now()):
+        await parts.store.write(approvals.expire_due)
+
+
 async def approvals_show(parts: Parts, params: Mapping[str, Any]) -> Any:
     """One approval with the whole question, and a grant that the host proposes for such calls."""
+    await _expired(parts)
     row = parts.store.read(approvals.get, text(params, "id"))
     proposal = parts.gate.granting.concerning(row, DAYS)
     return {**approval_json(row), "proposal": proposal_json(proposal) if proposal is not None else None}
