@@ -103,11 +103,11 @@ def _check(parts: Parts, events: EventsPlan | None, exported: str | None, signed
         by=parts.principal,
         at=signed.at,
     )
-    parts.gate.operators.check(said, signed, parts.store.read(lambda tx: tx.now()))
+    parts.gate.operators.check(said, signed, parts.store.now())
 
 
 def _cutoffs(parts: Parts, params: Mapping[str, Any]) -> Cutoffs:
-    now = parts.store.read(lambda tx: tx.now())
+    now = parts.store.now()
 
     def before(name: str) -> float | None:
         age = params.get(name)

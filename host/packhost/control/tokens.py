@@ -43,7 +43,7 @@ async def new(parts: Parts, params: Mapping[str, Any]) -> Any:
             by=parts.principal,
             at=signed.at,
         )
-        parts.gate.operators.check(said, signed, parts.store.read(lambda tx: tx.now()))
+        parts.gate.operators.check(said, signed, parts.store.now())
     token = f"{PREFIX}{secrets.token_urlsafe(_BYTES)}"
     row = await parts.store.write(
         tokens.add,
@@ -73,7 +73,7 @@ async def planned(parts: Parts, params: Mapping[str, Any]) -> Any:
 
 async def listing(parts: Parts, params: Mapping[str, Any]) -> Any:
     """Tokens, newest first; with `all` also those that count no more."""
-    now = parts.store.read(lambda tx: tx.now())
+    now = parts.store.now()
     rows = parts.store.read(tokens.listing, whole(params, "limit", 100))
     found = [token_json(row, now) for row in rows]
     return {"tokens": found if params.get("all") else [one for one in found if one["state"] == "live"]}

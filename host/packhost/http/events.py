@@ -21,7 +21,6 @@ from anyio.lowlevel import checkpoint
 from pydantic import Field
 from starlette.types import Message, Receive, Scope, Send
 
-from packhost.errors import PackhostError
 from packhost.http.cursors import EventCursors
 from packhost.http.kit import Call, Model, Reply
 from packhost.http.problems import Problem
@@ -118,17 +117,7 @@ def visible(call: Call, run_id: str) -> Any:
 
     :raises Problem: 404 for one that is unknown or another's.
     """
-    try:
-        row = call.parts.store.read(executions.get, run_id)
-    except PackhostError as error:
-        if error.code != "NOT_FOUND":
-            raise
-        row = None
-    if row is None or not call.identity.owns(row.principal):
-        raise Problem(
-            404, "NOT_FOUND", f"there is no run `{run_id[:80]}`", hint="list runs with `GET /v1/runs`"
-        )
-    return row
+    return call.owned(executions.get, run_id, "run", "list runs with `GET /v1/runs`")
 
 
 def _kept(pruned: int, after: int) -> None:

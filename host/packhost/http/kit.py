@@ -25,6 +25,7 @@ from packhost.http.cursors import Cursors
 from packhost.http.limits import Limits
 from packhost.http.problems import Problem, of_error
 from packhost.rules.identities import Identity, Right
+from packhost.store.base import Reading
 
 log = logging.getLogger("packhost.http")
 CLIENT: Final = "packhost-api"
@@ -75,6 +76,21 @@ class Call:
     def demand(self, right: Right) -> None:
         """Hold the token to a scope beyond the endpoint's own; raises `Problem` 403."""
         demand(self.identity, right)
+
+    def owned(self, look: Callable[[Reading, str], Any], id: str, what: str, hint: str) -> Any:
+        """The row of that id, found by `look`, where the caller may see it.
+
+        :raises Problem: 404 for one that is unknown or another's.
+        """
+        try:
+            row = self.parts.store.read(look, id)
+        except PackhostError as error:
+            if error.code != "NOT_FOUND":
+                raise
+            row = None
+        if row is None or not self.identity.owns(row.principal):
+            raise Problem(404, "NOT_FOUND", f"there is no {what} `{id[:80]}`", hint=hint)
+        return row
 
 
 Handler = Callable[[Call], Awaitable[Reply | ASGIApp]]

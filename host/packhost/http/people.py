@@ -242,17 +242,7 @@ async def autonomy(call: Call) -> Reply:
 
 def _asked(call: Call) -> None:
     """Hold the caller to what they may see: 404 for another's question."""
-    id = call.path["id"]
-    try:
-        row = call.parts.store.read(approvals.get, id)
-    except PackhostError as error:
-        if error.code != "NOT_FOUND":
-            raise
-        row = None
-    if row is None or not call.identity.owns(row.principal):
-        raise Problem(
-            404, "NOT_FOUND", f"there is no approval `{id[:80]}`", hint="list them with `GET /v1/approvals`"
-        )
+    call.owned(approvals.get, call.path["id"], "approval", "list them with `GET /v1/approvals`")
 
 
 def _sealed(call: Call, about: str, last: str | None) -> str | None:

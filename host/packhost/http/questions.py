@@ -9,7 +9,7 @@ from pydantic import Field
 from packhost.control import questions as operations
 from packhost.errors import PackhostError
 from packhost.http.kit import Call, Model, Reply
-from packhost.http.problems import Problem, of_error
+from packhost.http.problems import of_error
 from packhost.store.ops import questions
 
 
@@ -87,14 +87,4 @@ async def answer(call: Call) -> Reply:
 
 def _asked(call: Call) -> None:
     """Hold the caller to what they may see: 404 for another's question."""
-    id = call.path["id"]
-    try:
-        row = call.parts.store.read(questions.get, id)
-    except PackhostError as error:
-        if error.code != "NOT_FOUND":
-            raise
-        row = None
-    if row is None or not call.identity.owns(row.principal):
-        raise Problem(
-            404, "NOT_FOUND", f"there is no question `{id[:80]}`", hint="list them with `GET /v1/questions`"
-        )
+    call.owned(questions.get, call.path["id"], "question", "list them with `GET /v1/questions`")

@@ -30,6 +30,7 @@ from packhost.store.info import describe, looking, read_only
 from packhost.store.ops import events
 from packhost.store.rows import Head
 from packhost.store.sqlite import STORE_NAME, SqliteReading
+from packhost.workspace.files import sync_folder
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -149,7 +150,7 @@ def backup(
             archive = folder / "backup.tar"
             _write(archive, manifest, [(part, path) for _, path, part in kept], progress)
             os.link(archive, target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
     except FileExistsError:
         raise InvalidInput(f"`{target}` exists already", hint="name a new file for the backup") from None
     except OSError as error:
@@ -243,14 +244,6 @@ def _entry(name: str, size: int, mode: int, at: float) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode, entry.mtime = size, mode, int(at)
     return entry
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_manifest(file: Path) -> Manifest:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from packhost.errors import StoreUnavailable
+from packhost.workspace.files import sync_folder
 
 MARKER: Final = "restore.json"
 FOLDER: Final = ".restore-"
@@ -33,13 +34,13 @@ def finish(state: Path) -> bool:
         for name in said["old"]:
             if not (aside / name).exists() and (state / name).exists():
                 os.rename(state / name, aside / name)
-        sync(aside)
+        sync_folder(aside)
         for name in said["new"]:
             if (folder / "new" / name).exists():
                 os.rename(folder / "new" / name, state / name)
-        sync(state)
+        sync_folder(state)
         marker.unlink()
-        sync(state)
+        sync_folder(state)
     except OSError as error:
         raise StoreUnavailable(
             f"a restoration could not be ended: {error}",
@@ -55,12 +56,3 @@ def sweep(state: Path) -> None:
         for left in state.glob(f"{FOLDER}*"):
             with contextlib.suppress(OSError):
                 shutil.rmtree(left)
-
-
-def sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

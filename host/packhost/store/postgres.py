@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
 import psycopg
-from anyio.lowlevel import checkpoint_if_cancelled
 
 from packhost.errors import StoreUnavailable
 from packhost.store.address import Address
-from packhost.store.base import Reading, Rows, StoreInfo, Tx
+from packhost.store.base import Reading, Rows, StoreInfo
 from packhost.store.postgres_connection import Bounded, connect, explain, fit, is_lost
 from packhost.store.postgres_link import Link
 from packhost.store.postgres_listen import Listener
 from packhost.store.postgres_migrations import bring_up
 from packhost.store.postgres_session import CLOCK, Clock, PostgresReading, PostgresTx, Statements, last_row
+from packhost.store.queued import Queued
 from packhost.store.schema import MIGRATIONS, Migration
-from packhost.store.watches import TopicWatch, Watches
-from packhost.store.writer import MAX_POSTED, Told, Writer
+from packhost.store.watches import Watches
+from packhost.store.writer import MAX_POSTED, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +37,7 @@ _FETCH = 2_000
 """Rows that a long read takes at once."""
 
 
-class PostgresStore:
+class PostgresStore(Queued):
     """The `Store` of one workspace in a PostgreSQL database; see `packhost.store.base`.
 
     Opening it creates or migrates its schema; `copies` is the folder for a copy of the schema before
@@ -76,25 +76,6 @@ class PostgresStore:
         self._listener: Listener | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open = True
-
-    async def write(self, op: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `op`, return its result after COMMIT; shielded from cancellation until then."""
-        waiter = self._writer.submit(op, args, kwargs)
-        with anyio.CancelScope(shield=True):
-            result: T = await waiter
-        await checkpoint_if_cancelled()
-        return result
-
-    def post(
-        self, op: Callable[Concatenate[Tx, P], object], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[object] | None:
-        """Queue `op` best effort; something to await only when too many wait already."""
-        return self._writer.post(op, args, kwargs)
-
-    async def flush(self) -> None:
-        """Return once everything queued so far was committed or has failed."""
-        with suppress(StoreUnavailable):
-            await self.write(_nothing)
 
     def read(self, op: Callable[Concatenate[Reading, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a short look-up in one snapshot; on a new connection once more when the old one is gone."""
@@ -138,17 +119,9 @@ class PostgresStore:
         finally:
             view.close(connection)
 
-    def watch(self, topic: str) -> TopicWatch:
-        """Wait for commits that touched `topic`, on this host or another."""
-        return self._watches.watch(topic)
-
     def now(self) -> float:
         """The database's clock, as last seen and carried on by this machine's."""
         return self._clock.now()
-
-    def tell_commits(self, told: Told | None) -> None:
-        """Let somebody know of each transaction of the writer."""
-        self._writer.told = told
 
     @property
     def label(self) -> str:
@@ -231,7 +204,3 @@ def _facts(tx: Reading, schema: str) -> tuple[int, int, int]:
         (f'"{schema}"',),
     ).fetchone()
     return int(row[0]), int(row[1]), int(row[2])
-
-
-def _nothing(tx: Tx) -> None:
-    """An op that only marks a place in the queue."""

@@ -18,6 +18,7 @@ from packhost.store.base import Store
 from packhost.store.ops import events, pruning
 from packhost.store.ops.pruning import EventsPlan, RowsPlan
 from packhost.store.seals import ExportSeal, export_line
+from packhost.workspace.files import sync_folder
 
 EVENTS_A_STEP: Final = 250
 ROWS_A_STEP: Final = 50
@@ -190,7 +191,7 @@ def _export_part(store: Store, wanted: EventsPlan, file: Path, key: bytes | None
                 opened.write(_hashed(sha, seal.line()))
             opened.flush()
             os.fsync(opened.fileno())
-        _sync_folder(file.parent)
+        sync_folder(file.parent)
     except FileExistsError:
         raise InvalidInput(f"`{file}` exists already", hint="name a new file for the export") from None
     except OSError as error:
@@ -205,11 +206,3 @@ def _hashed(sha: hashlib._Hash, line: str) -> bytes:
     data = f"{line}\n".encode()
     sha.update(data)
     return data
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -24,13 +24,14 @@ from packhost.store.audit import verify_chain
 from packhost.store.backup import Manifest, Progress, extract, read_manifest
 from packhost.store.base import Reading, Tx
 from packhost.store.info import applied, read_only
-from packhost.store.marker import FOLDER, MARKER, finish, sync
+from packhost.store.marker import FOLDER, MARKER, finish
 from packhost.store.migrations import migrate
 from packhost.store.ops import events, executions
 from packhost.store.rows import Head
 from packhost.store.schema import MIGRATIONS
 from packhost.store.seals import Anchor
 from packhost.store.sqlite import STORE_NAME, SqliteReading, SqliteTx
+from packhost.workspace.files import sync_folder
 
 RESTORED_EVENT: Final = "store.restored"
 _CONSENT: Final = ("accepted.json", "packs")
@@ -100,7 +101,7 @@ def restore_sqlite(
         os.rename(folder / manifest.store.name, ready / STORE_NAME)
         interrupted, withdrawn = _make_ready(ready / STORE_NAME, state.name, manifest, by, present)
         names = list(_bring(folder / "state", ready, state, with_consent=with_consent))
-        sync(ready)
+        sync_folder(ready)
         aside = _aside(state)
         _commit(state, folder, aside, [STORE_NAME, *names])
     except BaseException:
@@ -215,7 +216,7 @@ def put_files(state: Path, folder: Path, aside: Path, *, with_consent: bool) -> 
     ready = folder / "new"
     ready.mkdir(mode=0o700)
     names = list(_bring(folder / "state", ready, state, with_consent=with_consent))
-    sync(ready)
+    sync_folder(ready)
     _commit(state, folder, aside, names)
     finish(state)
 
@@ -236,4 +237,4 @@ def _commit(state: Path, folder: Path, aside: Path, names: list[str]) -> None:
     with draft.open("rb+") as file:
         os.fsync(file.fileno())
     os.rename(draft, state / MARKER)
-    sync(state)
+    sync_folder(state)

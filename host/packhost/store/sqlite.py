@@ -11,21 +11,21 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
-from anyio.lowlevel import checkpoint_if_cancelled
 
 from packhost.errors import Conflict, InvalidInput, PackhostError, StoreUnavailable
-from packhost.store.base import Reading, StoreInfo, Tx
+from packhost.store.base import Reading, StoreInfo
 from packhost.store.chain import Chain
 from packhost.store.migrations import migrate
+from packhost.store.queued import Queued
 from packhost.store.schema import MIGRATIONS, Migration
-from packhost.store.watches import TopicWatch, Watches
-from packhost.store.writer import MAX_POSTED, Told, Writer
+from packhost.store.watches import Watches
+from packhost.store.writer import MAX_POSTED, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class SqliteTx(SqliteReading):
         return self._chain.append(type, data, execution_id, call_id, actor)
 
 
-class SqliteStore:
+class SqliteStore(Queued):
     """The `Store` of one workspace in the file `path`; see `packhost.store.base`.
 
     Opening it creates or migrates the database. Raises `StoreUnavailable` when that cannot be
@@ -159,25 +159,6 @@ class SqliteStore:
         )
         self._open = True
 
-    async def write(self, op: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `op`, return its result after COMMIT; shielded from cancellation until then."""
-        waiter = self._writer.submit(op, args, kwargs)
-        with anyio.CancelScope(shield=True):
-            result: T = await waiter
-        await checkpoint_if_cancelled()
-        return result
-
-    def post(
-        self, op: Callable[Concatenate[Tx, P], object], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[object] | None:
-        """Queue `op` best effort; something to await only when too many wait already."""
-        return self._writer.post(op, args, kwargs)
-
-    async def flush(self) -> None:
-        """Return once everything queued so far was committed or has failed."""
-        with suppress(StoreUnavailable):
-            await self.write(_nothing)
-
     def read(self, op: Callable[Concatenate[Reading, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a short look-up in one snapshot; its result must not be lazy."""
         reader = self._reader
@@ -206,17 +187,9 @@ class SqliteStore:
         finally:
             connection.close()
 
-    def watch(self, topic: str) -> TopicWatch:
-        """Wait for commits that touched `topic`."""
-        return self._watches.watch(topic)
-
     def now(self) -> float:
         """The store's clock: this machine's."""
         return time.time()
-
-    def tell_commits(self, told: Told | None) -> None:
-        """Let somebody know of each transaction of the writer."""
-        self._writer.told = told
 
     @property
     def label(self) -> str:
@@ -334,7 +307,3 @@ def _facts(tx: Reading) -> tuple[int, int]:
         "SELECT (SELECT MAX(version) FROM schema_migrations), (SELECT COALESCE(MAX(id), 0) FROM events)"
     ).fetchone()
     return int(row[0]), int(row[1])
-
-
-def _nothing(tx: Tx) -> None:
-    """An op that only marks a place in the queue."""

@@ -145,7 +145,7 @@ class Writer:
         """Finish what is queued and end the thread; idempotent."""
         if self._closed:
             return
-        waiter = self.submit(_nothing, (), {})
+        waiter = self.submit(nothing, (), {})
         self._closed = True
         self._queue.put(None)
         # what could not be committed was told to whoever waits for it
@@ -288,7 +288,7 @@ class Writer:
             self._committed(touched)
 
 
-def _nothing(tx: Tx) -> None:
+def nothing(tx: Tx) -> None:
     """An op that only marks a place in the queue."""
 
 

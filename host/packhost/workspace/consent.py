@@ -17,6 +17,7 @@ from typing import Any
 
 from packhost.errors import ConfigInvalid, Place
 from packhost.rules.statements import consent_statement
+from packhost.workspace.files import sync_folder
 from packhost.workspace.operator import OperatorFile, signed_by
 
 ACCEPTED_FILE = "accepted.json"
@@ -137,8 +138,4 @@ def save_accepted(state: Path, accepted: Accepted) -> None:
     except BaseException:
         os.unlink(name)
         raise
-    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(state)

@@ -1,4 +1,4 @@
-"""The files of a workspace that the host itself reads and writes, by the root's descriptor."""
+"""The files that the host itself reads and writes: a workspace's by the root's descriptor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import stat
+from pathlib import Path
 
 from packhost.errors import ConfigInvalid, Place
 from packhost.manifest.yaml import MAX_BYTES
@@ -63,3 +64,12 @@ def write_file(root: int, name: str, content: bytes) -> None:
     except OSError as error:
         why = (error.strerror or "it failed").lower()
         raise ConfigInvalid(f"{name} cannot be written: {why}", place=Place(name)) from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Have on disk which names a folder holds: a file's own sync says nothing of its name."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

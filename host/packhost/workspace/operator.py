@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from packhost.errors import ConfigInvalid, PackhostError, Place
 from packhost.rules.approvals import canonical_json
+from packhost.workspace.files import sync_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -209,18 +210,18 @@ class OperatorFile:
         except BaseException:
             os.unlink(name)
             raise
-        _sync(self._next.parent)
+        sync_folder(self._next.parent)
 
     def promote(self) -> None:
         """Let the prepared record take over."""
         os.replace(self._next, self._path)
-        _sync(self._path.parent)
+        sync_folder(self._path.parent)
 
     def remove(self) -> None:
         """Forget the operator."""
         self._next.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
-        _sync(self._path.parent)
+        sync_folder(self._path.parent)
 
 
 def _read(path: Path) -> OperatorRecord | None:
@@ -247,11 +248,3 @@ def _read(path: Path) -> OperatorRecord | None:
 
 def _at(path: Path) -> Place:
     return Place(str(path))
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

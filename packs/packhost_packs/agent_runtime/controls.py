@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packhost.api import CallContext, HostServices, InvalidInput, RunView, SessionView
+from packhost_packs.agent_runtime.children import host_of
 from packhost_packs.agent_runtime.client_tools import MEMBER, fingerprint, of_run, refreshed
 from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
-from packhost_packs.agent_runtime.execute import exported, result_of, services
+from packhost_packs.agent_runtime.execute import exported, result_of
 from packhost_packs.agent_runtime.limits import seconds
 
 DRIVERS = frozenset({TURN, WORKFLOW})
@@ -17,13 +18,13 @@ ENDED = frozenset({"completed", "failed", "aborted"})
 
 async def pause_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a run to pause at its next safe point."""
-    runs = services(context).runs
+    runs = host_of(context).runs
     return _standing(await runs.pause(arguments["run_id"], arguments.get("reason", ""), context=context))
 
 
 async def abort_turn(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """End a run now."""
-    runs = services(context).runs
+    runs = host_of(context).runs
     return _standing(await runs.abort(arguments["run_id"], arguments.get("reason", ""), context=context))
 
 
@@ -34,7 +35,7 @@ async def resume_workflow(context: CallContext, arguments: Mapping[str, Any]) ->
     With a set of client tools this one takes the place of the run's; one that is named by its fingerprint
     alone has to be the run's. Raises `Conflict` where it is not.
     """
-    host = services(context)
+    host = host_of(context)
     runs = host.runs
     outputs, checkpoint = arguments.get("tool_outputs"), arguments.get("checkpoint")
     view = await runs.get(arguments["run_id"], context=context)
@@ -80,7 +81,7 @@ class Refreshing:
 async def elevate_autonomy(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Give a session more autonomy."""
     expires_in = arguments.get("expires_in")
-    view = await services(context).sessions.raise_level(
+    view = await host_of(context).sessions.raise_level(
         arguments.get("session_id"),
         arguments["level"],
         arguments["reason"],
@@ -92,7 +93,7 @@ async def elevate_autonomy(context: CallContext, arguments: Mapping[str, Any]) -
 
 async def lower_autonomy(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Take autonomy back from a session at once."""
-    view = await services(context).sessions.lower_level(
+    view = await host_of(context).sessions.lower_level(
         arguments.get("session_id"), arguments["level"], arguments.get("reason", ""), context=context
     )
     return _session(view)
@@ -100,7 +101,7 @@ async def lower_autonomy(context: CallContext, arguments: Mapping[str, Any]) -> 
 
 async def approve_inflight(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Put a pending call into the caller's own dialog; the person there decides, whatever is proposed."""
-    answer = await services(context).approvals.put_to_person(
+    answer = await host_of(context).approvals.put_to_person(
         arguments["approval_id"], arguments["decision"], arguments.get("reason", ""), context=context
     )
     return dict(answer)

@@ -9,7 +9,8 @@ from typing import Any
 
 import anyio.to_thread
 
-from packhost.api import CallContext, HostServices, InvalidInput, PackhostError, RunView
+from packhost.api import CallContext, InvalidInput, PackhostError, RunView
+from packhost_packs.agent_runtime.children import host_of
 from packhost_packs.agent_runtime.client_tools import admitted, fingerprint
 from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.local_tools import together
@@ -26,7 +27,7 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
     Raises `InvalidInput` for a tool of the caller's or a workflow that could not run and for a variable of
     the host's own, `PackhostError` with `MODEL_NOT_CONFIGURED` when no model is set up.
     """
-    host = services(context)
+    host = host_of(context)
     variables = _variables(arguments)
     driver = TURN if arguments.get("workflow") is None else WORKFLOW
     make = functools.partial(_spec if driver == TURN else workflow_spec, context, arguments)
@@ -93,17 +94,6 @@ def exported(context: CallContext, arguments: Mapping[str, Any], result: dict[st
     except PackhostError as error:
         return {**result, "export_error": f"`{path}` was not written: {error.message}"}
     return {**result, "exported": path}
-
-
-def services(context: CallContext) -> HostServices:
-    """The host's services; raises `PackhostError` when this pack runs without them."""
-    if context.host is None:
-        raise PackhostError(
-            "the host's services are not at hand here",
-            code="ENFORCEMENT_UNAVAILABLE",
-            hint="call the tool through `packhost serve` or `packhost call`",
-        )
-    return context.host
 
 
 def result_of(view: RunView) -> dict[str, Any]:
