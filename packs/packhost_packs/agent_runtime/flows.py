@@ -30,21 +30,11 @@ _LONGEST = 24 * 3600 * 1000
 
 
 class FlowKind:
-    """Runs workflows."""
-
-    name = "flow"
+    """Checks and runs its tools, for `kinds.FlowTools`."""
 
     def check(self, spec: ToolSpec, folder: Path | None = None) -> list[str]:
         """What is wrong with a tool's `config`, a sentence each; a saved flow is looked for at the call."""
         return list(_problems(spec))
-
-    def enforcement(self, tool: Tool) -> Any:
-        """`host`: nothing of a pack's own runs."""
-        return "host"
-
-    async def preview(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> str:
-        """Nothing: the arguments say it all."""
-        return ""
 
     async def run(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
         """Run the workflow to its end and return its value.
@@ -69,9 +59,6 @@ class FlowKind:
         bound(spec, context, own="flow_id" in config)
         view = await run_child(WORKFLOW, spec, context)
         return value_of(ended_well(view, f"the flow of `{tool.id}`"), config)
-
-    async def close(self) -> None:
-        """Nothing is left running."""
 
 
 def asking(spec: dict[str, Any], require: Sequence[str]) -> None:

@@ -6,9 +6,17 @@ A host gathers its kinds when it starts, and most have no tool of these.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from packhost.api import CallContext, Kind, Tool, ToolSpec
+from packhost.api import CallContext, Tool, ToolSpec
+
+
+class _Work(Protocol):
+    """What differs between the kinds, in the module of each."""
+
+    def check(self, spec: ToolSpec, folder: Path | None = None) -> list[str]: ...
+
+    async def run(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any: ...
 
 
 class _Lazy:
@@ -16,12 +24,12 @@ class _Lazy:
 
     name = ""
 
-    def _kind(self) -> Kind:
+    def _work(self) -> _Work:
         raise AssertionError("a kind says where it is")
 
     def check(self, spec: ToolSpec, folder: Path | None = None) -> list[str]:
         """What is wrong with a tool's definition, a sentence each."""
-        return self._kind().check(spec, folder)
+        return self._work().check(spec, folder)
 
     def enforcement(self, tool: Tool) -> Any:
         """`host`: nothing of a pack's own runs."""
@@ -33,7 +41,7 @@ class _Lazy:
 
     async def run(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
         """Run one call; see the kind itself."""
-        return await self._kind().run(tool, arguments, context)
+        return await self._work().run(tool, arguments, context)
 
     async def close(self) -> None:
         """Nothing is left running."""
@@ -44,7 +52,7 @@ class FlowTools(_Lazy):
 
     name = "flow"
 
-    def _kind(self) -> Kind:
+    def _work(self) -> _Work:
         from packhost_packs.agent_runtime.flows import FlowKind  # see above
 
         return FlowKind()
@@ -55,7 +63,7 @@ class SubagentTools(_Lazy):
 
     name = "subagent"
 
-    def _kind(self) -> Kind:
+    def _work(self) -> _Work:
         from packhost_packs.agent_runtime.subagents import SubagentKind  # see above
 
         return SubagentKind()

@@ -75,21 +75,11 @@ class Task:
 
 
 class SubagentKind:
-    """Runs child agents."""
-
-    name = "subagent"
+    """Checks and runs its tools, for `kinds.SubagentTools`."""
 
     def check(self, spec: ToolSpec, folder: Path | None = None) -> list[str]:
         """What is wrong with a tool's `config`, a sentence each."""
         return list(_problems(spec))
-
-    def enforcement(self, tool: Tool) -> Any:
-        """`host`: nothing of a pack's own runs."""
-        return "host"
-
-    async def preview(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> str:
-        """Nothing: the arguments say it all."""
-        return ""
 
     async def run(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> Any:
         """Run the child to its end and return its answer; of a detached one its `run_id`.
@@ -106,9 +96,6 @@ class SubagentKind:
             return await start_detached(TURN, spec, context)
         view = await run_child(TURN, spec, context)
         return answer(view, task)
-
-    async def close(self) -> None:
-        """Nothing is left running."""
 
 
 def answer(view: RunView, task: Task) -> Any:
