@@ -15,34 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from projects import SETTINGS
 
 from packhost.cli import terminal
 from packhost.cli.run import run
 
 PATIENCE = 20.0
 DAY = 86_400.0
-
-SETTINGS = """\
-packhost: 1
-packs: [agent-runtime, workspace]
-bound:
-  - path read **
-  - path write src/**
-  - path write .agent-runtime/**
-policy:
-  - match: {pack: workspace, permission: write}
-    decide: ask
-    reason: writes are looked at first
-agent_runtime:
-  default_model: script
-  models:
-    script:
-      provider: scripted
-      script:
-        - tool_calls:
-            - {id: c1, name: workspace_write_file, arguments: {path: src/turn.txt, content: "turned"}}
-        - text: Done.
-"""
 
 
 @dataclass(frozen=True)

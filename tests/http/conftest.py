@@ -16,6 +16,7 @@ import httpx2
 import pytest
 import uvicorn
 from postgres_server import STORES
+from projects import SETTINGS
 from starlette.applications import Starlette
 
 from packhost.app.host import Host, open_host
@@ -33,26 +34,7 @@ from packhost.store.rows import NewExecution
 from packhost.workspace.root import Root
 from packhost.workspace.secrets import Secrets
 
-SETTINGS = """\
-packhost: 1
-packs: [agent-runtime, workspace]
-bound:
-  - path read **
-  - path write src/**
-  - path write .agent-runtime/**
-policy:
-  - match: {pack: workspace, permission: write}
-    decide: ask
-    reason: writes are looked at first
-agent_runtime:
-  default_model: script
-  models:
-    script:
-      provider: scripted
-      script:
-        - tool_calls:
-            - {id: c1, name: workspace_write_file, arguments: {path: src/turn.txt, content: "turned"}}
-        - text: Done.
+MORE = """\
     asks:
       provider: scripted
       script:
@@ -62,6 +44,7 @@ agent_runtime:
         - text: Seen.
     short: {provider: scripted, script: [{text: Hello.}]}
 """
+"""Further models of the workspace."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +185,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An accepted workspace whose writes are asked first, with a scripted model."""
     folder = tmp_path / "project"
     (folder / "src").mkdir(parents=True)
-    (folder / "packhost.yaml").write_text(SETTINGS)
+    (folder / "packhost.yaml").write_text(SETTINGS + MORE)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("CLAUDECODE", "CURSOR_AGENT"):
