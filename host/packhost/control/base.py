@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from packhost.control.consoles import Consoles
 from packhost.errors import InvalidInput
 from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
@@ -41,6 +42,8 @@ class Parts:
     """The operating system's user: whom a person at the command line acts as."""
     trace_writers: Mapping[str, TraceWriter] = field(default_factory=dict)
     """What writes a run as a trace, by the name of its driver."""
+    consoles: Consoles = field(default_factory=Consoles)
+    """Where consoles show this workspace."""
 
 
 Operation = Callable[[Parts, Mapping[str, Any]], Awaitable[Any]]

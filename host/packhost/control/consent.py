@@ -104,6 +104,7 @@ def status_json(parts: Parts) -> dict[str, Any]:
         "warnings": [*configuration.warnings, *_unlike(others)],
         "broken": str(workspace.broken) if workspace.broken else None,
         "host": {"pid": os.getpid()},
+        "console": parts.consoles.url,
         "store": {"label": parts.store.label},
         "replicas": [
             {

@@ -7,6 +7,7 @@ from typing import Any
 
 from packhost.control import (
     audit,
+    changes,
     consent,
     evidence,
     grants,
@@ -68,6 +69,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "audit.join": audit.join,
     "audit.redact": audit.redact_event,
     "audit.export": audit.export,
+    "changes.wait": changes.wait,
+    "console.opened": changes.console,
     "store.info": store.info,
     "store.kept": store.kept,
     "store.prune": store.prune_old,
