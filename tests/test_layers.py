@@ -12,7 +12,7 @@ import packhost
 import packhost_packs
 
 ROWS = (
-    {"errors", "names", "shipped", "trace"},
+    {"characters", "errors", "names", "shipped", "trace"},
     {"rules"},
     {"journal", "manifest"},
     {"workspace"},

@@ -9,9 +9,31 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+
+from packhost.characters import lookalikes, visible
+
+__all__ = [
+    "LINE_LIMIT",
+    "LINE_WIDTH",
+    "REDACTED",
+    "VALUE_LIMIT",
+    "argument_lines",
+    "as_text",
+    "covered",
+    "digest_of",
+    "display_arguments",
+    "label",
+    "lookalikes",
+    "one_line",
+    "quoted",
+    "shorten",
+    "spelled_out",
+    "visible",
+    "whole_characters",
+    "whole_lines",
+]
 
 REDACTED = "[REDACTED]"
 VALUE_LIMIT = 2_000
@@ -20,45 +42,8 @@ LINE_LIMIT = 40
 """Lines of one value that a prompt shows."""
 LINE_WIDTH = 100
 """Characters of a line that a dialog shows without breaking it."""
-_KEPT = {"\n", "\t", " "}
-_HIDING: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
-_INVISIBLE: Final = frozenset(
-    map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0))
-)
-"""Letters, marks and symbols that nobody sees."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./@:+-]+\Z")
-_WORD: Final = re.compile(r"[^\W\d_]+")
 _NAMED: Final = 4
-_MARKS: Final = 2
-
-
-def visible(text: str) -> str:
-    """The text with every character that could hide or reorder something written as an escape."""
-    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
-        return text
-    shown: list[str] = []
-    marks = 0
-    for c in text:
-        # more than two marks on one letter reach over the lines around it
-        marks = marks + 1 if unicodedata.combining(c) else 0
-        hides = c not in _KEPT and (_hides(c) or marks > _MARKS)
-        shown.append(_escape(c) if hides else c)
-    return "".join(shown)
-
-
-def _hides(character: str) -> bool:
-    number = ord(character)
-    return (
-        unicodedata.category(character) in _HIDING
-        or character in _INVISIBLE
-        or 0xFE00 <= number <= 0xFE0F
-        or 0xE0100 <= number <= 0xE01EF
-    )
-
-
-def _escape(character: str) -> str:
-    number = ord(character)
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def one_line(text: str) -> str:
@@ -91,29 +76,6 @@ def shorten(text: str, limit: int = VALUE_LIMIT, lines: int = LINE_LIMIT) -> str
 def quoted(text: str) -> list[str]:
     """Lines of content, each behind a bar, so that none can pass for a line of the prompt."""
     return [f"  | {line}" for line in visible(text).split("\n")]
-
-
-def lookalikes(text: str, *, short: bool) -> list[str]:
-    """What a person would overlook: letters of other alphabets, or of two in one word.
-
-    `short` values, such as paths and names, are told of any letter that is not ASCII; in longer text only
-    words that mix alphabets are.
-    """
-    if text.isascii():
-        return []
-    found: dict[str, None] = {}
-    for word in _WORD.findall(text):
-        alphabets = {_alphabet(letter) for letter in word}
-        if short or (len(alphabets) > 1 and "LATIN" in alphabets) or alphabets & _STYLED:
-            found.update(dict.fromkeys(c for c in word if not c.isascii() and not _hides(c)))
-    return [f"{letter} is {unicodedata.name(letter, 'unnamed')} ({_escape(letter)})" for letter in found]
-
-
-_STYLED: Final = frozenset({"FULLWIDTH", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER"})
-
-
-def _alphabet(letter: str) -> str:
-    return "LATIN" if letter.isascii() else unicodedata.name(letter, "?").split(" ")[0]
 
 
 def display_arguments(
