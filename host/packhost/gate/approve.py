@@ -22,7 +22,7 @@ from packhost.gate.evaluate import Evaluation
 from packhost.gate.granting import Granting, path_names
 from packhost.gate.operators import Operators, Signed
 from packhost.gate.outcomes import Approved, prompt_of, required, settled, too_many, unproved
-from packhost.gate.prompt import Question
+from packhost.gate.prompt import Question, cuts
 from packhost.gate.types import Asker, Caller, Deferred, Prompt, Refusal
 from packhost.kinds.context import CallContext
 from packhost.names import new_id
@@ -203,6 +203,7 @@ class Approvals:
                     "tool_type": tool.spec.kind,
                     "iteration": evaluation.turn,
                     "timeout": terms.timeout,
+                    **({approvals.PREVIEW: evaluation.redact(preview)} if cuts(preview) else {}),
                 }
             ),
         )

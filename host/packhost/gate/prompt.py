@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from packhost.gate.asked import PREVIEW, SAID
 from packhost.gate.display import LINE_WIDTH, argument_lines, label, lookalikes, one_line, quoted, shorten
 from packhost.rules.approvals import Assurance
 from packhost.rules.autonomy import Level
@@ -61,13 +62,13 @@ class Question:
         lines.append(self._asker())
         lines += [f"Why you are asked: {_reason(reason)}" for reason in self.reasons]
         if self.said:
-            lines.append("Why the agent says it makes the call, its own words and no proof:")
+            lines.append(SAID)
             lines += quoted(shorten(self.said))
         lines += self._needed()
         lines.append("Arguments, character for character:")
         lines += argument_lines(self.arguments, self.paths)
         if self.preview:
-            lines.append("What it would do, as the tool tells it:")
+            lines.append(PREVIEW)
             lines += quoted(shorten(self.preview, PREVIEW_LIMIT, PREVIEW_LINES))
         lines.append(self._meaning())
         return "\n".join(lines)
@@ -105,6 +106,11 @@ class Question:
             f"Approval {self.approval_id}, open until {until}, for {self.tool} {self.tool_version}. "
             "Accepting allows exactly this call, once, and nothing else."
         )
+
+
+def cuts(preview: str) -> bool:
+    """Whether a prompt shows a part of this preview alone."""
+    return len(preview) > PREVIEW_LIMIT or preview.count("\n") >= PREVIEW_LINES
 
 
 def headline(tool: str, arguments: Mapping[str, Any]) -> str:

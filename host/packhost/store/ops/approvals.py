@@ -20,6 +20,8 @@ from packhost.store.base import Reading, Tx
 from packhost.store.rows import ApprovalAnswer, ApprovalRow, NewApproval
 
 _COLUMNS = ", ".join(field.name for field in fields(ApprovalRow))
+PREVIEW = "preview"
+"""The member of `told_json` that holds a whole preview, of which the prompt shows a part; in no event."""
 _LIVE = "(status='pending' OR (status='approved' AND consumed_by IS NULL)) AND expires_at>?"
 
 
@@ -66,7 +68,7 @@ def request(tx: Tx, new: NewApproval) -> ApprovalRow:
         "binding": new.binding,
         "client": new.client,
         "expires_at": new.expires_at,
-        **json.loads(new.told_json),
+        **{name: value for name, value in json.loads(new.told_json).items() if name != PREVIEW},
         "started_at": now,
         **({"subagent": dict(new.subagent)} if new.subagent else {}),
     }
@@ -85,6 +87,12 @@ def told(row: ApprovalRow) -> dict[str, Any]:
         "timeout": known.get("timeout") or max(row.expires_at - row.created_at, 0.0),
         "started_at": row.created_at,
     }
+
+
+def preview(row: ApprovalRow) -> str | None:
+    """The whole of a preview that the prompt cuts, as it was when it was asked."""
+    found = json.loads(row.told_json).get(PREVIEW)
+    return found if isinstance(found, str) else None
 
 
 def find_live(tx: Reading, binding: str, now: float) -> ApprovalRow | None:

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from packhost.errors import NotFound
@@ -103,6 +104,61 @@ def by_id(tx: Reading, id: int) -> Record | None:
     """One event; `None` when there is none of that number."""
     row = tx.execute(f"SELECT {_COLUMNS} FROM events WHERE id=?", (id,)).fetchone()
     return None if row is None else Record(*row)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for in the record; `type` may end in `*`; times in seconds since the epoch."""
+
+    text: str = ""
+    type: str = ""
+    run: str = ""
+    since: float = 0.0
+    until: float = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What was found, newest first, and where to go on; `next` is `None` at the beginning of the record."""
+
+    found: tuple[Record, ...]
+    next: int | None
+
+
+def search(tx: Reading, wanted: Wanted, before: int, limit: int, most: int) -> Page:
+    """Events older than the event `before`, newest first: at most `limit`, of the `most` that are looked at.
+
+    `text` is looked for without regard to case in what an event holds, its type, actor and call.
+    """
+    first, start = seam(tx).id + 1, min(before, head(tx).id + 1)
+    low = max(first, start - most)
+    where = "id>=? AND id<? AND ts>=? AND ts<=?"
+    params: list[Any] = [low, start, wanted.since, wanted.until]
+    if wanted.type:
+        where += " AND type LIKE ? ESCAPE '!'"
+        params.append(_like(wanted.type.removesuffix("*")) + ("%" if wanted.type.endswith("*") else ""))
+    if wanted.run:
+        where += " AND execution_id=?"
+        params.append(wanted.run)
+    if wanted.text:
+        held = f"%{_like(json.dumps(wanted.text)[1:-1].lower())}%"
+        named = f"%{_like(wanted.text.lower())}%"
+        where += (
+            " AND (lower(data_json) LIKE ? ESCAPE '!' OR lower(type) LIKE ? ESCAPE '!'"
+            " OR lower(actor) LIKE ? ESCAPE '!' OR lower(call_id) LIKE ? ESCAPE '!')"
+        )
+        params += [held, named, named, named]
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM events WHERE {where} ORDER BY id DESC LIMIT ?", (*params, limit)
+    ).fetchall()
+    found = tuple(Record(*row) for row in rows)
+    rest = found[-1].id if len(found) == limit else low
+    return Page(found, rest if rest > first else None)
+
+
+def _like(text: str) -> str:
+    """Text as it stands in a pattern of `LIKE`, whose own signs are escaped by `!`."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
 def of_call(tx: Reading, call_id: str) -> tuple[Record, ...]:

@@ -83,7 +83,10 @@ def redact(
     for call in calls:
         tx.execute("UPDATE calls SET args_json=?, result_json=NULL WHERE id=?", (_GONE, call))
     for approval in approvals:
-        tx.execute("UPDATE approvals SET args_json=?, prompt='[REDACTED]' WHERE id=?", (_GONE, approval))
+        tx.execute(
+            "UPDATE approvals SET args_json=?, told_json='{}', prompt='[REDACTED]' WHERE id=?",
+            (_GONE, approval),
+        )
     redacted = tuple(sorted(records))
     data: dict[str, Any] = {"events": list(redacted), "reason": reason}
     if traces is not None:

@@ -177,12 +177,12 @@ def _calls_holding(tx: Reading, runs: Sequence[str], forms: Sequence[str]) -> It
 def _approvals_holding(tx: Reading, runs: Sequence[str], forms: Sequence[str]) -> Iterator[str]:
     for run in runs:
         rows = tx.execute(
-            "SELECT id, args_json, prompt FROM approvals WHERE (run_id=? OR execution_id=?)"
+            "SELECT id, args_json, told_json, prompt FROM approvals WHERE (run_id=? OR execution_id=?)"
             " AND status<>'pending'",
             (run, run),
         )
-        for id, arguments, prompt in rows.fetchall():
-            if cleaned(arguments, forms) is not None or _cut(prompt, forms) != prompt:
+        for id, *texts in rows.fetchall():
+            if any(cleaned(text, forms) is not None for text in texts):
                 yield id
 
 
