@@ -193,7 +193,8 @@ def test_an_honest_server_raises_no_suspicion() -> None:
     honest = {
         "name": "write_file",
         "description": "Create a new file or completely overwrite an existing file with new content. Use "
-        "with caution as it will overwrite existing files without warning. Only works within allowed directories.",
+        "with caution as it will overwrite existing files without warning. "
+        "Only works within allowed directories.",
         "inputSchema": SCHEMA,
     }
     assert suspicions(tools(TOOL, honest), {"create_entities": "memory"}) == ()
