@@ -4,7 +4,7 @@ A definition is what a model is shown or what a client trusts: name, title, desc
 annotations. A definition that is not what was accepted is withheld until a person has looked at it
 (`packhost accept`): pure functions tell whether and how the two differ.
 
-The accepted definitions are the file `pins.json` (`PINS_FILE`) beside the accepted copy of the manifest. Where
+The accepted definitions are the file `pins.json` (`PINS_FILE`) beside the accepted manifest. Where
 a server says anything else, the kind keeps that by `workspace.observed.Observed(state).remember(pack, live)`,
 which is what `accept` then shows; a server that says what was accepted is forgotten there. A pack without
 the file has nothing accepted: every definition counts as new.
