@@ -1,24 +1,34 @@
-"""Where consoles show this workspace."""
+"""Where consoles show this workspace, and what the host gives out once for signing in to one."""
 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Literal
 
 from packhost.errors import InvalidInput
+from packhost.journal import digest
 
-_URL: Final = re.compile(r"http://(?:127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
+_URL: Final = re.compile(r"http://(?:127\.0\.0\.1|(?:[a-z0-9-]{1,63}\.)?localhost|\[::1\]):[0-9]{1,5}")
+_MOST: Final = 256
+"""Tickets and nonces that are out at once; the oldest gives way."""
+TICKET_LASTS: Final = 120.0
+"""Seconds for which a ticket or a nonce can be used."""
 
 
 class Consoles:
-    """The addresses of consoles that run; a page's address is `URL/console/…`."""
+    """The addresses of consoles that run; a page's address is `URL/console/…`.
 
-    __slots__ = ("_urls",)
+    Tickets and nonces are kept by their digests, in this process alone: they end with it.
+    """
+
+    __slots__ = ("_out", "_urls")
 
     def __init__(self) -> None:
         self._urls: dict[object, str] = {}
+        self._out: dict[str, float] = {}
 
     @property
     def url(self) -> str | None:
@@ -34,6 +44,19 @@ class Consoles:
             yield
         finally:
             del self._urls[key]
+
+    def give_out(self, kind: Literal["ticket", "nonce"], now: float) -> str:
+        """A secret that is good once, for `TICKET_LASTS` seconds."""
+        self._out = {key: until for key, until in self._out.items() if until > now}
+        while len(self._out) >= _MOST:
+            del self._out[next(iter(self._out))]
+        made = secrets.token_urlsafe(32)
+        self._out[digest(f"{kind} {made}")] = now + TICKET_LASTS
+        return made
+
+    def take_back(self, kind: Literal["ticket", "nonce"], given: str, now: float) -> bool:
+        """Whether it was given out and not used yet; from now on it is used."""
+        return self._out.pop(digest(f"{kind} {given}"), 0.0) > now
 
 
 def checked_url(given: str) -> str:

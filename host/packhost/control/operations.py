@@ -9,6 +9,7 @@ from packhost.control import (
     audit,
     changes,
     consent,
+    console,
     evidence,
     grants,
     history,
@@ -24,6 +25,11 @@ from packhost.control import (
 from packhost.control.base import Operation, Parts
 from packhost.errors import NotFound
 from packhost.names import nearest
+
+
+async def _act(parts: Parts, params: Mapping[str, Any]) -> Any:
+    return await console.act(parts, params, OPERATIONS)
+
 
 OPERATIONS: Mapping[str, Operation] = {
     "status": consent.status,
@@ -75,6 +81,16 @@ OPERATIONS: Mapping[str, Operation] = {
     "audit.export": audit.export,
     "changes.wait": changes.wait,
     "console.opened": changes.console,
+    "console.nonce": console.nonce,
+    "console.ticket": console.ticket,
+    "console.login": console.login,
+    "console.enter": console.enter,
+    "console.leave": console.leave,
+    "console.sessions": console.sessions,
+    "console.passkeys": console.passkeys,
+    "console.passkeys.add": console.passkeys_add,
+    "console.passkeys.remove": console.passkeys_remove,
+    "console.act": _act,
     "store.info": store.info,
     "store.kept": store.kept,
     "store.prune": store.prune_old,

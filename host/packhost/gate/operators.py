@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from packhost.errors import PackhostError
+from packhost.gate.passkeys import asserted, enrolled, is_assertion
 from packhost.rules.statements import succession_statement
 from packhost.store.base import Store
-from packhost.store.ops import operators
+from packhost.store.ops import consoles, operators
+from packhost.store.ops.consoles import PasskeyRow
 from packhost.workspace.operator import LOST, OperatorFile, OperatorRecord, signed_by
 
 SKEW = 60.0
@@ -72,13 +74,21 @@ class Operators:
         return Standing("ready", record)
 
     def signed(self, statement: bytes, signature: str) -> bool:
-        """Whether the present operator signed exactly this."""
+        """Whether the present operator signed exactly this, or a passkey of theirs answered for it."""
         found = self.standing()
-        return (
-            found.state == "ready"
-            and found.record is not None
-            and signed_by(found.record.public_key, statement, signature)
-        )
+        if found.state != "ready" or found.record is None:
+            return False
+        if is_assertion(signature):
+            return asserted(statement, signature, self.passkeys())
+        return signed_by(found.record.public_key, statement, signature)
+
+    def passkeys(self) -> tuple[PasskeyRow, ...]:
+        """The passkeys that speak for the present operator: those whose enrolment they signed."""
+        found = self.standing()
+        if found.state != "ready" or found.record is None:
+            return ()
+        key, workspace = found.record.public_key, self._store.workspace
+        return tuple(row for row in self._store.read(consoles.passkeys) if enrolled(row, workspace, key))
 
     def check(self, statement: bytes, signed: Signed, now: float) -> None:
         """Hold a fresh signature to its statement and to the clock.

@@ -80,3 +80,15 @@ def pruning_statement(
 ) -> bytes:
     """Events from `first` to `last` go; `last_hash` stands for exactly them, `exported` for a copy."""
     return _statement("pruning", workspace, first, last, last_hash, exported, by, float(at))
+
+
+def entry_statement(*, workspace: str, nonce: str, by: str, at: float) -> bytes:
+    """Signing in to a console; the host gives each `nonce` out once."""
+    return _statement("entry", workspace, nonce, by, float(at))
+
+
+def passkey_statement(
+    *, workspace: str, credential: str, public_key: str, rp_id: str, name: str, by: str, at: float
+) -> bytes:
+    """A passkey that is to speak for the operator; its parts are base64url."""
+    return _statement("passkey", workspace, credential, public_key, rp_id, name, by, float(at))

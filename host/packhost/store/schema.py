@@ -181,6 +181,36 @@ _QUESTIONS = (
     "CREATE INDEX questions_run ON questions(run_id) WHERE run_id IS NOT NULL AND status='pending'",
 )
 _TOLD = ("ALTER TABLE approvals ADD COLUMN told_json TEXT NOT NULL DEFAULT '{}'",)
+_WEBHOOKS = (
+    # one row for each event that an endpoint is told of; `lease_until` is whose turn it is to tell
+    """CREATE TABLE webhook_deliveries(
+  id TEXT PRIMARY KEY, workspace TEXT NOT NULL, hook TEXT NOT NULL, event_id INTEGER NOT NULL,
+  type TEXT NOT NULL, body TEXT NOT NULL, status TEXT NOT NULL CHECK(status IN ('waiting','delivered','dead')),
+  attempts INTEGER NOT NULL, next_at REAL NOT NULL, owner TEXT, lease_until REAL, answered INTEGER,
+  error TEXT, created_at REAL NOT NULL, updated_at REAL NOT NULL, UNIQUE(hook, event_id))""",
+    "CREATE INDEX webhook_deliveries_due ON webhook_deliveries(hook, next_at) WHERE status='waiting'",
+    "CREATE INDEX webhook_deliveries_over ON webhook_deliveries(updated_at) WHERE status<>'waiting'",
+    "CREATE TABLE webhook_cursor(workspace TEXT PRIMARY KEY, event_id INTEGER NOT NULL)",
+)
+_TASKS = (
+    """CREATE TABLE tasks(
+  id TEXT PRIMARY KEY, workspace TEXT NOT NULL, principal TEXT NOT NULL, client TEXT NOT NULL,
+  session_id TEXT NOT NULL, tool TEXT NOT NULL, idem_key TEXT NOT NULL UNIQUE, request TEXT NOT NULL,
+  owner TEXT NOT NULL, status TEXT NOT NULL CHECK(status IN ('working','completed','failed','cancelled')),
+  asked_json TEXT NOT NULL, wish_json TEXT, result_json TEXT, created_at REAL NOT NULL,
+  updated_at REAL NOT NULL, expires_at REAL NOT NULL)""",
+    "CREATE INDEX tasks_expiring ON tasks(expires_at)",
+)
+_CONSOLES = (
+    """CREATE TABLE console_sessions(
+  id TEXT PRIMARY KEY, workspace TEXT NOT NULL, secret_sha TEXT NOT NULL UNIQUE, principal TEXT NOT NULL,
+  role TEXT NOT NULL, scopes_json TEXT NOT NULL, way TEXT NOT NULL, token_id TEXT, created_at REAL NOT NULL,
+  seen_at REAL NOT NULL, expires_at REAL NOT NULL, ended_at REAL)""",
+    """CREATE TABLE passkeys(
+  id TEXT PRIMARY KEY, workspace TEXT NOT NULL, credential TEXT NOT NULL UNIQUE, public_key TEXT NOT NULL,
+  rp_id TEXT NOT NULL, name TEXT NOT NULL, added_by TEXT NOT NULL, added_at REAL NOT NULL,
+  signature TEXT NOT NULL)""",
+)
 
 MIGRATIONS = (
     Migration(1, "first", (*_EXECUTIONS, *_APPROVALS, *_GRANTS, *_CALLS, *_SESSIONS, *_EVENTS)),
@@ -191,4 +221,7 @@ MIGRATIONS = (
     Migration(6, "assets", _ASSETS),
     Migration(7, "questions", _QUESTIONS),
     Migration(8, "told", _TOLD),
+    Migration(9, "consoles", _CONSOLES),
+    Migration(10, "webhooks", _WEBHOOKS),
+    Migration(12, "tasks", _TASKS),
 )
