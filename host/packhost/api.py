@@ -8,9 +8,12 @@ from packhost.errors import Code, Conflict, InvalidInput, NotFound, PackhostErro
 from packhost.hookspecs import hookimpl
 from packhost.kinds.awaits import await_calls, awaited, take_answers
 from packhost.kinds.base import Kind, Located, Tool
+from packhost.kinds.content import Content
 from packhost.kinds.context import (
     CallContext,
     Connection,
+    Elicitation,
+    Elicited,
     HostServices,
     HttpReply,
     Manner,
@@ -26,6 +29,7 @@ from packhost.kinds.context import (
 )
 from packhost.kinds.files import Files, FileStat, Walk
 from packhost.kinds.http_tools import http_tool
+from packhost.kinds.providing import Announce, Changed, Provider
 from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessage, RunRecord, TraceWriter
 from packhost.kinds.reply import FetchReply
 from packhost.kinds.untrusted import envelope
@@ -33,10 +37,15 @@ from packhost.manifest.model import ToolSpec
 from packhost.manifest.schemas import input_fault, schema_fault
 
 __all__ = [
+    "Announce",
     "CallContext",
+    "Changed",
     "Code",
     "Conflict",
     "Connection",
+    "Content",
+    "Elicitation",
+    "Elicited",
     "FetchReply",
     "FileStat",
     "Files",
@@ -50,6 +59,7 @@ __all__ = [
     "NotFound",
     "OfferedTool",
     "PackhostError",
+    "Provider",
     "RecordedApproval",
     "RecordedEvent",
     "RecordedMessage",

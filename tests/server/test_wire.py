@@ -62,3 +62,24 @@ def test_no_character_makes_an_event_too_large(character, size) -> None:
     result = completed(done({"data": character * size}), None, EVENT_LIMIT)
     whole = result.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert len(json.dumps({"jsonrpc": "2.0", "id": 1, "result": whole})) < 1024 * 1024
+
+
+def test_content_blocks_go_on_as_they_are_beside_their_data() -> None:
+    blocks = (
+        {"type": "text", "text": "see \ud800"},
+        {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png", "annotations": {"audience": ["user"]}},
+        {"type": "resource", "resource": {"uri": "demo://one", "blob": "aGVsbG8="}},
+    )
+    result = completed(Completed({"n": 1}, "see", "call_1", "run_1", "host", blocks), None, None)
+    sent = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert sent["content"] == [{"type": "text", "text": "see \\ud800"}, *blocks[1:]]
+    assert sent["structuredContent"] == {"n": 1}
+    only = completed(Completed([*blocks], "see", "call_1", "run_1", "host", blocks), None, None)
+    assert only.structured_content is None
+
+
+def test_blocks_that_no_event_carries_are_a_refusal() -> None:
+    blocks = ({"type": "image", "data": "a" * EVENT_LIMIT, "mimeType": "image/png"},)
+    result = completed(Completed([*blocks], "", "call_1", "run_1", "host", blocks), None, EVENT_LIMIT)
+    assert result.is_error
+    assert result.meta["packhost/refusal"]["code"] == "OUTPUT_TOO_LARGE"

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
 from packhost.errors import PackhostError, ScopeDenied
-from packhost.gate.types import Asker, Caller, CallRequest, Completed, Deferred, Outcome, Progress, Refusal
+from packhost.gate.types import (
+    Asker,
+    Caller,
+    CallRequest,
+    Completed,
+    Deferred,
+    Log,
+    Outcome,
+    Progress,
+    Refusal,
+)
 from packhost.kinds.base import Tool
 from packhost.kinds.context import HostServices
+from packhost.kinds.eliciting import Elicitation, Elicited, LogLevel
 from packhost.kinds.fetch import FetchRequest, fetch
 from packhost.kinds.reply import FetchReply
 from packhost.rules.scopes import Layer, secret_use, tool_use
 from packhost.sandbox.paths import FileBroker
-from packhost.workspace.redaction import StreamRedactor
+from packhost.workspace.redaction import StreamRedactor, redact_json
 
+Eliciting = Callable[["GateContext", Elicitation], Awaitable[Elicited]]
 NestedCall = Callable[[CallRequest, Asker | None, "GateContext"], Awaitable[Outcome]]
 
 
@@ -71,6 +83,15 @@ class GateContext:
     deadline: Deadline = field(default_factory=Deadline)
     calling: object | None = None
     """What the driver of the calling run tells a kind of its own pack."""
+    eliciting: Eliciting | None = None
+    parent: GateContext | None = None
+    """The call from within which this one is made."""
+    tool_use_id: str | None = None
+    logged: Log | None = None
+    pauses: int = 0
+    """How often a person was asked since this call last got on."""
+    asked: int = 0
+    """How often a person was asked at all."""
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
@@ -105,8 +126,28 @@ class GateContext:
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
         """Tell the caller how far the call is."""
+        self.pauses = 0
         if self.progress is not None:
             await self.progress(progress, total, self.redact(message) if message else message)
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        """Tell the caller something that is worth a line, without secrets."""
+        if self.logged is not None:
+            await self.logged(level, redact_json(data, self.redact), logger and self.redact(logger))
+
+    async def elicit(self, wanted: Elicitation) -> Elicited:
+        """Ask the person behind the caller; the time of this call and of those around it stands still.
+
+        :raises PackhostError: `LIMIT_EXCEEDED` when it was asked too often without getting on.
+        """
+        if self.eliciting is None:
+            return Elicited("cancel")
+        with ExitStack() as held:
+            around: GateContext | None = self
+            while around is not None:
+                held.enter_context(around.untimed())
+                around = around.parent
+            return await self.eliciting(self, wanted)
 
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """A nested governed call: its value.
@@ -114,7 +155,7 @@ class GateContext:
         :raises ScopeDenied: when this tool declares no `tool` scope that covers the other.
         :raises PackhostError: with the refusal's code, when the other was refused or failed.
         """
-        request = CallRequest(tool, arguments, self.caller, self.progress)
+        request = CallRequest(tool, arguments, self.caller, self.progress, log=self.logged)
         outcome = await self.nested(request, self.asker, self)
         if isinstance(outcome, Completed):
             return outcome.value

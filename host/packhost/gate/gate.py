@@ -18,11 +18,12 @@ from packhost.gate.approve import Approvals
 from packhost.gate.configuration import Configuration
 from packhost.gate.context import GateContext, may_call
 from packhost.gate.display import as_text
+from packhost.gate.eliciting import Eliciting
 from packhost.gate.evaluate import Evaluation, Stopped, evaluate
 from packhost.gate.explain import trace_of
 from packhost.gate.flights import Flights
 from packhost.gate.granting import Granting
-from packhost.gate.operators import Operators, Signed
+from packhost.gate.operators import Operators
 from packhost.gate.outcomes import Approved, uncommitted
 from packhost.gate.output import check_output, recorded
 from packhost.gate.questions import Questions, begin
@@ -44,7 +45,7 @@ from packhost.kinds.context import HostServices
 from packhost.names import new_id
 from packhost.store.base import Store
 from packhost.store.ops import calls
-from packhost.store.rows import DIRECT, ApprovalRow, NewCall, NewExecution, NewGrant, RefusedCall
+from packhost.store.rows import DIRECT, ApprovalRow, NewCall, NewExecution, RefusedCall
 from packhost.workspace.redaction import brief
 
 log = logging.getLogger("packhost.gate")
@@ -83,6 +84,7 @@ class Gate:
         self.operators = operators or Operators(store, None)
         self.granting = Granting(store, key, configuration, self._evaluated)
         self.questions = Questions(store, key, lambda: configuration().terms)
+        self._eliciting = Eliciting(store, lambda: configuration().terms, self.questions)
         self.approvals = Approvals(
             store, key, lambda: configuration().terms, self.operators, self.granting, self.sessions.level
         )
@@ -105,20 +107,10 @@ class Gate:
         return trace_of(request, found, level, self.granting.covering(found, request.caller.principal))
 
     async def decide(
-        self,
-        approval_id: str,
-        verdict: Literal["approve", "deny"],
-        *,
-        by: str,
-        channel: str,
-        reason: str = "",
-        signed: Signed | None = None,
-        grant: NewGrant | None = None,
+        self, approval_id: str, verdict: Literal["approve", "deny"], **given: Any
     ) -> ApprovalRow:
         """Record a person's answer to a question, from whatever channel; see `Approvals.decide`."""
-        return await self.approvals.decide(
-            approval_id, verdict, by=by, channel=channel, reason=reason, signed=signed, grant=grant
-        )
+        return await self.approvals.decide(approval_id, verdict, **given)
 
     async def call(self, request: CallRequest, asker: Asker | None = None) -> Outcome:
         """One call, from its name to its recorded outcome. Cancellable; what was acknowledged is kept."""
@@ -126,7 +118,7 @@ class Gate:
 
     async def _call(self, request: CallRequest, asker: Asker | None, parent: GateContext | None) -> Outcome:
         caller = request.caller
-        if request.idem_key is not None:
+        if request.idem_key is not None and not request.fresh:
             past = await self._past.outcome(request, self._configuration())
             if past is not None:
                 return past
@@ -145,7 +137,7 @@ class Gate:
                     return given if isinstance(given, Deferred) else self._refused(request, given, found)
                 request = replace(request, given=given)
                 continue
-            context = self._context(found, request, asker, configuration)
+            context = self._context(found, request, asker, configuration, parent)
             if found.decision.verdict != "ask":
                 return await self._intend(found, request, Approved(), context, configuration)
             answer = await self._ask(found, request, asker, parent, context)
@@ -176,7 +168,12 @@ class Gate:
         return await self.approvals.obtain(found, request.caller, asker, preview, deadline)
 
     def _context(
-        self, found: Evaluation, request: CallRequest, asker: Asker | None, configuration: Configuration
+        self,
+        found: Evaluation,
+        request: CallRequest,
+        asker: Asker | None,
+        configuration: Configuration,
+        parent: GateContext | None,
     ) -> GateContext:
         caller, tool = request.caller, found.entry.tool
         run_id = caller.run_id or new_id("run")
@@ -189,6 +186,7 @@ class Gate:
             caller=inner,
             asker=asker,
             progress=request.progress,
+            logged=request.log,
             files=found.files,
             layers=found.layers,
             config=configuration.sections.get(tool.id.pack, {}),
@@ -199,6 +197,9 @@ class Gate:
             redact=configuration.redact,
             redacting=configuration.redacting,
             direct=caller.run_id is None,
+            eliciting=self._eliciting.ask,
+            parent=parent,
+            tool_use_id=request.tool_use_id,
         )
 
     def _refused(self, request: CallRequest, refusal: Refusal, found: Evaluation | Stopped) -> Refusal:
@@ -331,8 +332,11 @@ class Gate:
             hint = "check the arguments, or tell the pack's author"
             failure = PackhostError(f"`{entry.tool.id}` failed: {said}", code="TOOL_FAILED", hint=hint)
             return await self._failed(context, failure, "error", level, durable, configuration)
-        lost = await self._record(context, "ok", None, recorded(output.text), durable)
-        return lost or Completed(output.value, output.text, context.call_id, context.run_id, level)
+        lost = await self._record(context, "ok", None, recorded(output.kept or output.text), durable)
+        if lost is not None:
+            return lost
+        ids = (context.call_id, context.run_id)
+        return Completed(output.value, output.text, *ids, level, output.blocks)
 
     async def _timed(self, found: Evaluation, context: GateContext) -> Any:
         tool = found.entry.tool

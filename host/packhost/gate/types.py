@@ -8,11 +8,15 @@ from typing import Any, Literal, Protocol
 
 from packhost.errors import Code, Place
 from packhost.kinds.base import Tool
+from packhost.kinds.content import Block
+from packhost.kinds.eliciting import LogLevel
 from packhost.rules.scopes import Layer
 from packhost.sandbox.level import Enforcement
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 """Receives progress, total and message."""
+Log = Callable[[LogLevel, Any, str | None], Awaitable[None]]
+"""Receives level, data and who says it."""
 
 
 Intent = Literal["mandatory", "best-effort"]
@@ -42,6 +46,8 @@ class Caller:
 
     secrets: bool = field(default=True, compare=False)
     """Whether tools that a call brings for one run may be given secrets."""
+    end_user: bool = field(default=False, compare=False)
+    """Whether an end user, by a token of their own, asked for this or for the run that makes it."""
 
     @property
     def actor(self) -> str:
@@ -74,6 +80,8 @@ class CallRequest:
     """A tool that was defined for the run that calls it; `tool` is then its name."""
     ask: str = ""
     """Why a person is asked even where nothing else says so."""
+    consent: bool = False
+    """Whether `ask` is for the consent of the end user for whom the run goes, if there is one."""
     calling: object | None = None
     """What the driver of the calling run tells a kind of its own pack."""
     top_level: bool = True
@@ -88,6 +96,10 @@ class CallRequest:
     """What a person gave for it; set by the gate alone."""
     idem_key: str | None = None
     """Names this very call: made again under it, it gets its recorded outcome and does nothing twice."""
+    log: Log | None = None
+    """Takes what the tool tells the caller while it runs."""
+    fresh: bool = False
+    """Whether that key was made for this request just now, so that nothing is on record under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,10 @@ class Prompt:
     nested: bool
     form: Mapping[str, Any] | None = None
     """The fields that a person is to fill in; `None` where they approve a call."""
+    url: str | None = None
+    """Where a person is sent instead of filling in a form."""
+    operator: bool = False
+    """Whether only an operator can answer, which no dialog can prove."""
 
     @property
     def waiting(self) -> str:
@@ -145,7 +161,7 @@ class Asker(Protocol):
 class Completed:
     """A call that ran; `value` is what the tool returned, secrets redacted, untrusted output wrapped.
 
-    `text` is the value as compact JSON, made once: what a client and a model read.
+    `text` is the value as compact JSON, made once, or the text of its blocks: what a client and a model read.
     """
 
     value: Any
@@ -153,6 +169,8 @@ class Completed:
     call_id: str
     run_id: str
     enforcement: Enforcement
+    blocks: tuple[Block, ...] = ()
+    """Content blocks, of a tool that returned such; the value is then their text where they have no data."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ from types import CodeType
 from typing import Any, ClassVar
 
 from packhost.errors import PackhostError, ToolFailed
+from packhost.kinds.content import Content
+from packhost.kinds.eliciting import Elicitation, Elicited, LogLevel
 from packhost.kinds.files import FileStat, Walk
 from packhost.kinds.frames import FRAME_LIMIT, HEADER, PART, decode, encode, error_frame, error_from
 from packhost.kinds.reply import FetchReply
@@ -171,6 +173,15 @@ class ChildContext:
         """Tell the caller how far the call is."""
         self._channel.send({"op": "progress", "progress": progress, "total": total, "message": message})
 
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        """Tell the caller something that is worth a line."""
+        self._channel.send({"op": "log", "level": level, "data": data, "logger": logger})
+
+    async def elicit(self, wanted: Elicitation) -> Elicited:
+        """Ask the person behind the caller; `cancel` when nobody answered."""
+        asked = {"message": wanted.message, "schema": wanted.schema, "url": wanted.url}
+        return Elicited(**await asyncio.to_thread(self._channel.ask, {"op": "elicit", **asked}))
+
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """Make a nested governed call; raises `PackhostError` when it was refused or failed."""
         frame = {"op": "call", "tool": tool, "arguments": dict(arguments)}
@@ -232,6 +243,8 @@ def run(channel: Channel, request: dict[str, Any]) -> dict[str, Any]:
         value = handler(ChildContext(channel, request["context"]), request["arguments"])
         if inspect.isawaitable(value):
             value = asyncio.run(_finish(value))
+        if isinstance(value, Content):
+            return {"op": "content", "blocks": list(value.blocks), "data": value.data}
         return {"op": "result", "value": value}
     except PackhostError as error:
         return {"op": "error", **error_frame(error)}

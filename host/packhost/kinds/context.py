@@ -25,6 +25,7 @@ from packhost.kinds.driving import (
     RunStopped,
     ToolOutcome,
 )
+from packhost.kinds.eliciting import Elicitation, Elicited, LogLevel
 from packhost.kinds.files import Files
 from packhost.kinds.reply import FetchReply
 from packhost.rules.autonomy import Level
@@ -34,8 +35,11 @@ __all__ = [
     "ApprovalService",
     "CallContext",
     "Connection",
+    "Elicitation",
+    "Elicited",
     "HostServices",
     "HttpReply",
+    "LogLevel",
     "Manner",
     "Message",
     "OfferedTool",
@@ -260,6 +264,16 @@ class CallContext(Protocol):
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
         """Tell the caller how far the call is."""
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        """Tell the caller something that is worth a line: JSON data, and who says it."""
+
+    async def elicit(self, wanted: Elicitation) -> Elicited:
+        """Ask the person behind the caller, by whatever channel reaches one; the call's time stands still.
+
+        `cancel` is also what comes of a question that nobody answered. Raises `PackhostError`
+        (`LIMIT_EXCEEDED`) when the call asked too often without getting on.
+        """
 
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """A nested governed call: its value; raises `PackhostError` when it was refused or failed."""

@@ -11,7 +11,7 @@ import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard, get_args, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -19,7 +19,9 @@ import anyio.to_thread
 
 from packhost.errors import PackhostError, ToolFailed
 from packhost.kinds.base import Tool
+from packhost.kinds.content import Content
 from packhost.kinds.context import CallContext
+from packhost.kinds.eliciting import Elicitation, LogLevel
 from packhost.kinds.frames import FRAME_LIMIT, HEADER, OWN_CODES, decode, encode, error_frame, error_from
 from packhost.kinds.uses import BrokenFrame, decoded, encoded, use_files
 from packhost.workspace.redaction import Redactor, StreamRedactor, brief
@@ -121,10 +123,15 @@ class Conversation:
                     await self._progress(frame)
                     # What comes without a pause is never waited for: give others, and the deadline, a turn.
                     await anyio.lowlevel.checkpoint()
-                case "files" | "call" | "secret" | "fetch":
+                case "log":
+                    await self._log(frame)
+                    await anyio.lowlevel.checkpoint()
+                case "files" | "call" | "secret" | "fetch" | "elicit":
                     await self._serve(frame)
                 case "result" if "value" in frame:
                     return frame["value"]
+                case "content":
+                    return _content(frame)
                 case _:
                     raise self._failure(frame)
 
@@ -166,6 +173,12 @@ class Conversation:
             raise BrokenFrame("a message that is not text")
         await self._context.report_progress(progress, total, message)
 
+    async def _log(self, frame: dict[str, Any]) -> None:
+        level, logger = frame.get("level"), frame.get("logger")
+        if level is None or level not in get_args(LogLevel) or not isinstance(logger, str | None):
+            raise BrokenFrame("a line for the log that is not one")
+        await self._context.log(level, frame.get("data"), logger)
+
     async def _serve(self, frame: dict[str, Any]) -> None:
         try:
             answer = {"value": await self._value(frame)}
@@ -184,6 +197,10 @@ class Conversation:
                 return await self._context.call_tool(tool, arguments)
             case {"op": "fetch"}:
                 return await self._fetch(frame)
+            case {"op": "elicit", "message": str(message), "schema": dict(schema), "url": None}:
+                return asdict(await self._context.elicit(Elicitation(message, schema)))
+            case {"op": "elicit", "message": str(message), "schema": None, "url": str(url)}:
+                return asdict(await self._context.elicit(Elicitation(message, url=url)))
             case {"op": "secret", "name": str(name)}:
                 return self._context.secret(name)
             case _:
@@ -233,6 +250,14 @@ class Conversation:
                 raise EOFError
             data += part
         return bytes(data)
+
+
+def _content(frame: dict[str, Any]) -> Content:
+    match frame:
+        case {"blocks": list(blocks), "data": dict() | None as data}:
+            return Content(tuple(blocks), data)
+        case _:
+            raise BrokenFrame("content that is none")
 
 
 def _countable(value: object) -> TypeGuard[float]:

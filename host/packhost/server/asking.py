@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from packhost.gate.questions import PREFIX
 from packhost.gate.types import Answer, Asker, Prompt
-from packhost.server.callers import can_ask, is_modern
+from packhost.server.callers import can_ask, can_link, is_modern
 from packhost.server.channel import Channel
 
 _log = logging.getLogger(__name__)
@@ -65,10 +65,18 @@ def round_of(state: str | None) -> Round:
     return Round(*json.loads(state)) if state else Round()
 
 
-def put(text: str, round: Round, form: Mapping[str, Any] | None = None) -> types.InputRequiredResult:
-    """Have the client ask and make the same call again; `form` are fields to be filled in."""
+def put(
+    text: str, round: Round, form: Mapping[str, Any] | None = None, url: str | None = None
+) -> types.InputRequiredResult:
+    """Have the client ask and make the same call again; `form` are fields to be filled in.
+
+    With a `url` the client sends its person there.
+    """
     schema = FORM if form is None else dict(form)
-    ask = types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=schema))
+    params: types.ElicitRequestParams = types.ElicitRequestFormParams(message=text, requested_schema=schema)
+    if url is not None:
+        params = types.ElicitRequestURLParams(message=text, url=url)
+    ask = types.ElicitRequest(params=params)
     return types.InputRequiredResult(input_requests={KEY: ask}, request_state=round.seal())
 
 
@@ -148,7 +156,10 @@ class ElicitAsker:
     async def ask(self, prompt: Prompt) -> Answer:
         """Show the dialog; a decision made elsewhere cancels it."""
         left = prompt.expires_at - time.time()
-        result = await _dialog(self._ctx, prompt.text, prompt.form, left)
+        if prompt.url is not None and can_link(self._ctx):
+            result = await _link(self._ctx, prompt, prompt.url, left)
+        else:
+            result = await _dialog(self._ctx, prompt.text, prompt.form, left)
         return UNANSWERED if result is None else answer_of(result, prompt, by=self._by)
 
 
@@ -165,6 +176,18 @@ async def _dialog(
     with anyio.move_on_after(max(0.0, timeout)):
         try:
             return await ctx.session.elicit_form(text, schema, related_request_id=ctx.request_id)
+        except (MCPError, ValidationError) as error:
+            _log.warning("the client's dialog failed: %s", str(error).splitlines()[0])
+    return None
+
+
+async def _link(
+    ctx: ServerRequestContext[Any, Any], prompt: Prompt, url: str, timeout: float
+) -> types.ElicitResult | None:
+    """Have the client send its person to an address; that they go there is all that comes back."""
+    with anyio.move_on_after(max(0.0, timeout)):
+        try:
+            return await ctx.session.elicit_url(prompt.text, url, prompt.approval_id, ctx.request_id)
         except (MCPError, ValidationError) as error:
             _log.warning("the client's dialog failed: %s", str(error).splitlines()[0])
     return None

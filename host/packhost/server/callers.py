@@ -45,6 +45,10 @@ class Peer:
     session_id: str = field(default_factory=lambda: relayed_session.get() or new_session())
     outbox: ServerSession | None = None
     relayed: bool = field(default_factory=lambda: relayed_session.get() is not None)
+    log_level: str = "info"
+    """The least level of what tools say while they run that this connection is told."""
+    hears: set[str] = field(default_factory=set)
+    """The resources that it is told of when they change."""
 
 
 @dataclass(slots=True)
@@ -130,6 +134,7 @@ def identify(ctx: ServerRequestContext[Any, Any], own: str) -> Caller:
         session_id=session,
         attended=can_ask(ctx),
         secrets=identity is None or identity.may("secrets:read"),
+        end_user=identity is not None and identity.role == "end-user",
     )
 
 
@@ -139,6 +144,13 @@ def relayed_key(ctx: ServerRequestContext[Any, Any]) -> str | None:
     meta = (ctx.params or {}).get("_meta")
     number = meta.get(RELAYED) if peer is not None and peer.relayed and isinstance(meta, Mapping) else None
     return f"{peer.session_id}:{number}" if type(number) is int else None
+
+
+def can_link(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Whether the client can send its person to an address."""
+    capabilities = ctx.session.client_capabilities
+    elicitation = capabilities.elicitation if capabilities else None
+    return elicitation is not None and elicitation.url is not None
 
 
 def can_ask(ctx: ServerRequestContext[Any, Any]) -> bool:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, get_args
 
+from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp_types import LOG_LEVEL_META_KEY
 
+from packhost.kinds.eliciting import LogLevel
 from packhost.server.callers import headers_of, is_modern
 from packhost.server.wire import EVENT_LIMIT
 
+_LEVELS: Final[tuple[str, ...]] = (*get_args(LogLevel), "none")
 _QUIET: Final = 12.0
 """Seconds within which a silent stateless HTTP request is still answered by plain JSON."""
 
@@ -42,6 +47,23 @@ class Channel:
             return
         self._offset = self._last + 1
         await self._send(self._offset, None, message)
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None) -> None:
+        """Tell the client a line, if it takes such."""
+        if _LEVELS.index(level) < _LEVELS.index(self._threshold()):
+            return
+        params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
+        line = types.LoggingMessageNotification(params=params)
+        await self._ctx.session.send_notification(line, self._ctx.request_id)
+
+    def _threshold(self) -> str:
+        """The least level that this client is told: said with each request, or once for its session."""
+        if not is_modern(self._ctx):
+            peer = self._ctx.lifespan_context.peer(self._ctx)
+            return "info" if peer is None else peer.log_level
+        meta = (self._ctx.params or {}).get("_meta")
+        wanted = meta.get(LOG_LEVEL_META_KEY) if isinstance(meta, Mapping) else None
+        return wanted if wanted in _LEVELS else "none"
 
     @property
     def limit(self) -> int | None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from mcp import types
 
 from packhost.errors import PackhostError
 from packhost.gate.types import Answer, CallRequest, Deferred, Outcome, Prompt, Refusal
+from packhost.kinds.eliciting import LogLevel
 from packhost.names import new_id
 from packhost.server.asking import BEAT, UNANSWERED, answer_of
 from packhost.server.channel import Channel
@@ -85,6 +86,11 @@ class Flight:
         """Progress, to the request that attends just now."""
         if self._channel is not None:
             await self._channel.report(progress, total, message)
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None) -> None:
+        """A line for the caller, to the request that attends just now."""
+        if self._channel is not None:
+            await self._channel.log(level, data, logger)
 
     def answer(self, approval_id: str, result: types.ElicitResult) -> None:
         """Hand over what the client brought back; too late an answer finds no question and counts no more."""
@@ -170,7 +176,9 @@ class Flights:
         if early is not None:
             flight.answer_ahead(*early)
         self._flights[flight.id] = flight
-        self._host.tasks.start_soon(self._fly, flight, replace(request, progress=flight.report))
+        self._host.tasks.start_soon(
+            self._fly, flight, replace(request, progress=flight.report, log=flight.log)
+        )
         return flight
 
     def find(self, id: str) -> Flight | None:

@@ -6,27 +6,38 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import anyio
 from mcp import types
 from mcp.server import NotificationOptions, Server
-from mcp.server.caching import CacheHint
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
 
 from packhost.errors import PackhostError
 from packhost.gate.inline import names_secrets
 from packhost.gate.types import CallRequest, Completed, Deferred, Outcome, Prompt, Refusal
+from packhost.kinds.providing import Changed
 from packhost.names import new_id
 from packhost.rules.identities import secrets_refused
 from packhost.server.admission import Admission
 from packhost.server.asking import Round, choose, put, response, round_of, told_afar
+from packhost.server.beside import Beside
 from packhost.server.callers import (
     Link,
     can_ask,
+    can_link,
     client_name,
     identify,
     identity_of,
@@ -40,12 +51,27 @@ from packhost.server.demands import own_key, raised
 from packhost.server.host import ServerHost
 from packhost.server.inflight import Asked, Flights
 from packhost.server.own import explain, instructions, status
+from packhost.server.prompts import Prompts
+from packhost.server.resources import Resources, Subscriptions
 from packhost.server.wire import completed, internal, refusal_of, refused
 
 _log = logging.getLogger(__name__)
 _NAME = "packhost"
 _NOTIFY_TIMEOUT = 5.0
 """Seconds that one client may take to be told that the list has changed."""
+
+_LISTS: Final[tuple[CacheableMethod, ...]] = (
+    "tools/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+)
+_EVENTS: Final[dict[str, tuple[Any, str]]] = {
+    "resource": (ResourceUpdated, "send_resource_updated"),
+    "resources": (ResourcesListChanged, "send_resource_list_changed"),
+    "prompts": (PromptsListChanged, "send_prompt_list_changed"),
+}
 
 Context = ServerRequestContext[Any, Any]
 Result = types.CallToolResult | types.InputRequiredResult
@@ -63,6 +89,10 @@ class GovernedServer(Server[Link]):
         self._listen = ListenHandler(self._bus)
         self._open: dict[int, Link] = {}
         self._wire_lists: dict[tuple[str, int], HandlerResult] = {}
+        beside = Beside(host, self.admission)
+        resources, prompts = Resources(beside), Prompts(beside)
+        self._subscriptions = Subscriptions(resources, beside, self._open)
+        self._provided = False
         super().__init__(
             _NAME,
             version=host.version,
@@ -70,14 +100,23 @@ class GovernedServer(Server[Link]):
             get_tool_input_schema=self._catalog.schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
-            on_subscriptions_listen=self._listen,
-            cache_hints={"tools/list": CacheHint(ttl_ms=0, scope="private")},
+            on_list_resources=resources.list,
+            on_list_resource_templates=resources.templates,
+            on_read_resource=resources.read,
+            on_subscribe_resource=self._subscriptions.subscribe,
+            on_unsubscribe_resource=self._subscriptions.unsubscribe,
+            on_list_prompts=prompts.list,
+            on_get_prompt=prompts.get,
+            on_completion=prompts.complete,
+            on_subscriptions_listen=self._subscriptions.listening(self._listen),
+            cache_hints=dict.fromkeys(_LISTS, CacheHint(ttl_ms=0, scope="private")),
         )
         security = RequestStateSecurity(
             keys=list(host.state_keys), ttl=host.approval_timeout + 60, bind_principal=self._bound_to
         )
         self._tracing = list(self.middleware)  # the SDK's own, of no use where nobody traces
         self.middleware[:] = [RequestStateBoundary(security, default_audience=_NAME), self._cached_list]
+        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._initialized
         )
@@ -94,7 +133,8 @@ class GovernedServer(Server[Link]):
     ) -> InitializationOptions:
         """As the SDK makes them, with `listChanged` said: its HTTP manager asks for no options."""
         return super().create_initialization_options(
-            notification_options or NotificationOptions(tools_changed=True),
+            notification_options
+            or NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True),
             experimental_capabilities,
             extensions,
         )
@@ -109,13 +149,32 @@ class GovernedServer(Server[Link]):
         """Taken from the host at each connection; what the SDK sets at construction is left alone."""
 
     async def tools_changed(self) -> None:
-        """Tell every client that the list of tools may have changed."""
+        """Tell every client that the list of tools may have changed, and what packs have beside them."""
         await self._bus.publish(ToolsListChanged())
+        await self._tell_all("send_tool_list_changed")
+        before, self._provided = self._provided, bool(self._host.provisions)
+        if before or self._provided:
+            await self._subscriptions.settle(anew=True)
+            await self.announced(Changed("resources"))
+            await self.announced(Changed("prompts"))
+
+    async def announced(self, change: Changed) -> None:
+        """Tell every client of a change beside the tools; of a resource those that hear of it."""
+        event, send = _EVENTS[change.what]
+        if change.what == "resource":
+            await self._bus.publish(ResourceUpdated(change.uri))
+            await self._tell_all(send, change.uri)
+        else:
+            await self._bus.publish(event())
+            await self._tell_all(send)
+
+    async def _tell_all(self, send: str, uri: str | None = None) -> None:
+        args = () if uri is None else (uri,)
         async with anyio.create_task_group() as tasks:
             for link in list(self._open.values()):
                 for peer in (link.own, *link.sessions.values()):
-                    if peer.outbox is not None:
-                        tasks.start_soon(self._tell, peer.outbox.send_tool_list_changed)
+                    if peer.outbox is not None and (uri is None or uri in peer.hears):
+                        tasks.start_soon(self._tell, partial(getattr(peer.outbox, send), *args))
 
     def close_streams(self) -> None:
         """End every open stream of notifications in an orderly way."""
@@ -136,6 +195,8 @@ class GovernedServer(Server[Link]):
             yield link
         finally:
             del self._open[id(link)]
+            if any(peer.hears for peer in (link.own, *link.sessions.values())):
+                self._host.tasks.start_soon(self._subscriptions.settle)
 
     def _bound_to(self, ctx: Context) -> str:
         return f"{principal_of(ctx, self._host.principal)}\0{client_name(ctx)}"
@@ -144,6 +205,12 @@ class GovernedServer(Server[Link]):
         peer = ctx.lifespan_context.peer(ctx)
         if peer is not None and not is_modern(ctx):
             peer.outbox = ctx.session
+
+    async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        peer = ctx.lifespan_context.peer(ctx)
+        if peer is not None:
+            peer.log_level = params.level
+        return types.EmptyResult()
 
     async def _cached_list(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         # The SDK validates and dumps a list twice; hundreds of tools take it tens of milliseconds.
@@ -199,8 +266,10 @@ class GovernedServer(Server[Link]):
         result = response(params)
         tool = self._catalog.tool(params.name)
         progress = channel.report if channel.wanted else None
-        request = CallRequest(params.name, params.arguments or {}, caller, progress, idem_key=round.key)
-        nested = tool is not None and tool.spec.config.get("nested") is True
+        request = CallRequest(
+            params.name, params.arguments or {}, caller, progress, idem_key=round.key, log=channel.log
+        )
+        nested = tool is not None and (tool.spec.kind == "mcp" or tool.spec.config.get("nested") is True)
         outcome: Outcome | Prompt
         flight = None
         if nested and is_modern(ctx) and can_ask(ctx):
@@ -215,7 +284,7 @@ class GovernedServer(Server[Link]):
             outcome = outcome.prompt
         if isinstance(outcome, Prompt):
             after = round.next(outcome.approval_id, flight=flight, nested=outcome.nested)
-            return put(outcome.text, after, outcome.form)
+            return put(outcome.text, after, outcome.form, outcome.url if can_link(ctx) else None)
         if isinstance(outcome, Completed):
             return completed(outcome, tool, channel.limit)
         return refused(outcome)

@@ -31,22 +31,41 @@ def completed(outcome: Completed, tool: Tool | None, limit: int | None) -> types
     if not _encodable(text):
         value = spelled_out(value)
         text = value if isinstance(value, str) else dumps(value)
+    if outcome.blocks:
+        return _of_blocks(outcome, tool, limit)
     structured = value if isinstance(value, dict) else None
-    meta = {
+    if limit is not None and len(text) * _WORST > limit:
+        shrunk = _shrink(text, structured, limit)
+        if shrunk is None:
+            return refused(_too_large(outcome, len(text.encode()), tool, limit))
+        text = shrunk
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=structured,
+        _meta=call_meta(outcome),
+    )
+
+
+def _of_blocks(outcome: Completed, tool: Tool | None, limit: int | None) -> types.CallToolResult:
+    """A call that returned content blocks, which go on as they are."""
+    structured = outcome.value if isinstance(outcome.value, dict) else None
+    blocks = [spelled_out(dict(block)) for block in outcome.blocks]
+    if limit is not None and (size := len(json.dumps([blocks, structured]))) > limit:
+        return refused(_too_large(outcome, size, tool, limit))
+    return types.CallToolResult.model_validate(
+        {"content": blocks, "structuredContent": structured, "_meta": call_meta(outcome)}
+    )
+
+
+def call_meta(outcome: Completed) -> dict[str, Any]:
+    """What `_meta` says of a call that ran."""
+    return {
         "packhost/call": {
             "call_id": outcome.call_id,
             "run_id": outcome.run_id,
             "enforcement": outcome.enforcement,
         }
     }
-    if limit is not None and len(text) * _WORST > limit:
-        shrunk = _shrink(text, structured, limit)
-        if shrunk is None:
-            return refused(_too_large(outcome, text, tool, limit))
-        text = shrunk
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)], structured_content=structured, _meta=meta
-    )
 
 
 def _shrink(text: str, structured: dict[str, Any] | None, limit: int) -> str | None:
@@ -63,11 +82,11 @@ def _shrink(text: str, structured: dict[str, Any] | None, limit: int) -> str | N
     return f"{text[:_PREVIEW]}… ({data} bytes in all; the whole result is in the structured content)"
 
 
-def _too_large(outcome: Completed, text: str, tool: Tool | None, limit: int) -> Refusal:
+def _too_large(outcome: Completed, size: int, tool: Tool | None, limit: int) -> Refusal:
     name = f"`{tool.id}`" if tool else "the tool"
     return Refusal(
         "OUTPUT_TOO_LARGE",
-        f"{name} ran, but its result of {len(text.encode())} bytes is more than the {limit} bytes that an "
+        f"{name} ran, but its result of {size} bytes is more than the {limit} bytes that an "
         "event of this connection carries",
         hint="ask for less at once, or connect over stdio, which has no such limit",
         call_id=outcome.call_id,

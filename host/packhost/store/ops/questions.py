@@ -180,6 +180,11 @@ def cancel_of_run(tx: Tx, run_id: str, by: str) -> None:
     _close(tx, "run_id=?", (run_id,), "cancelled", by)
 
 
+def withdraw(tx: Tx, id: str, by: str) -> None:
+    """Withdraw one question: whatever asked it is gone."""
+    _close(tx, "id=?", (id,), "cancelled", by)
+
+
 def expire_due(tx: Tx) -> None:
     """Close every open form whose time is over."""
     _close(tx, "expires_at<=?", (tx.now(),), "expired", "host")
