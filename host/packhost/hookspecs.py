@@ -14,6 +14,7 @@ import pluggy
 from packhost.errors import ConfigInvalid
 from packhost.kinds.base import Kind
 from packhost.kinds.context import RunDriver
+from packhost.kinds.providing import Announce, Provider
 from packhost.kinds.record import TraceWriter
 from packhost.names import nearest
 from packhost.workspace.secrets import SecretSource
@@ -47,6 +48,11 @@ class HookSpecs:
     def packhost_secret_sources(self) -> Mapping[str, SecretSource]:
         """Provide sources of secrets, by the word that stands before the colon of a reference."""
         return {}
+
+    @hookspec(firstresult=True)
+    def packhost_provider(self, announce: Announce) -> Provider | None:
+        """Provide the pack's resources and prompts; `announce` tells clients of changes."""
+        return None
 
 
 HOOKS = tuple(name for name in vars(HookSpecs) if name.startswith(f"{PROJECT}_"))

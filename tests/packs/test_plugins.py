@@ -41,6 +41,7 @@ def test_every_hook_has_a_sentence_and_its_prefix() -> None:
         "packhost_run_drivers",
         "packhost_trace_writers",
         "packhost_secret_sources",
+        "packhost_provider",
     )
     sentences = [(getattr(HookSpecs, name).__doc__ or "").strip() for name in HOOKS]
     assert all(text.endswith(".") and "\n\n" not in text for text in sentences)

@@ -119,3 +119,9 @@ async def serving(transport: str, era: str, key: bytes = b"k" * 32) -> AsyncIter
 def serve() -> Callable[[str, str], AbstractAsyncContextManager[Served]]:
     """Serve a fake host over a transport for a client of an era."""
     return serving
+
+
+@pytest.fixture
+def connected() -> Callable[[GovernedServer], Any]:
+    """A connection to a server over two pipes."""
+    return pipes

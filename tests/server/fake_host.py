@@ -27,6 +27,7 @@ from packhost.gate.types import (
     Withheld,
 )
 from packhost.kinds.base import PackFacts, Tool
+from packhost.kinds.providing import Provision
 from packhost.manifest.model import ToolSpec
 from packhost.names import ToolId, nearest
 from packhost.rules.scopes import parse_scope
@@ -247,6 +248,7 @@ class FakeHost:
         self.version = "1.2.3"
         self.principal = "tester"
         self.generation = 1
+        self.provisions: dict[str, Provision] = {}
         self.state_keys = [b"k" * 32]
         self.afar = None
         self.hold = 0.2
@@ -255,6 +257,9 @@ class FakeHost:
         self.change: Consent | None = None
         self.accepted: list[tuple[str, str, str]] = []
         self.changed: Callable[[], Awaitable[None]] | None = None
+
+    def redact(self, text: str) -> str:
+        return text
 
     def consent(self) -> Consent | None:
         return self.change

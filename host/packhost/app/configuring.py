@@ -18,10 +18,11 @@ from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Kind, Tool
 from packhost.kinds.code import CodeKind
 from packhost.kinds.http import HttpKind
+from packhost.kinds.providing import Announce, ProvidedKind, Providing, Provision, provision
 from packhost.kinds.python import PythonKind
 from packhost.packs.discover import EntryPoints, find_packs
 from packhost.packs.plugins import Provided, load_plugins
-from packhost.packs.registry import build_registry
+from packhost.packs.registry import Registry, build_registry
 from packhost.rules.globs import compile_glob
 from packhost.sandbox.level import Enforcement
 from packhost.workspace.root import CONFIG_FILE, Root, find_root
@@ -36,24 +37,27 @@ def configure(
     *,
     tenant: str | None = None,
     assets: AssetService | None = None,
+    announce: Announce = lambda _: None,
 ) -> tuple[Configuration, Provided]:
     """What holds in the workspace as it stands, and what its packs provide; `kinds` are the host's own.
 
     `tenant` is the name that hosts have for the workspace together; left out, it is that of its path.
-    `assets` is where a handle leads; without it none does.
+    `assets` is where a handle leads; without it none does. `announce` tells clients that what packs have
+    beside their tools has changed.
     """
     found, problems = find_packs(workspace.enabled(), installed)
-    provided = load_plugins(found, kinds)
+    provided = load_plugins(found, kinds, announce)
     registry = build_registry(
         workspace, provided.kinds, found=found, problems=(*problems, *provided.problems)
     )
     workspace.secrets.add_sources(provided.secret_sources)
+    provisions = _provisions(registry, provided, announce)
+    beside = [ProvidedKind("resources", provisions), ProvidedKind("prompts", provisions)]
+    every: dict[str, Kind] = {**provided.kinds, **{kind.name: kind for kind in beside}}
     approvals, autonomy, limits = workspace.approvals, workspace.autonomy, workspace.limits
     variables = {TENANT: {"id": tenant or workspace.root.hash}, **workspace.variables}
     configuration = Configuration(
-        catalog=build_catalog(
-            registry, provided.kinds, workspace.bounds(), workspace.generation, variables, assets
-        ),
+        catalog=build_catalog(registry, every, workspace.bounds(), workspace.generation, variables, assets),
         policies=workspace.policies(),
         limits=Limits(limits.max_argument_bytes, limits.max_result_bytes),
         autonomy=Autonomy(autonomy.default, autonomy.maximum),
@@ -65,10 +69,24 @@ def configure(
         redact=workspace.secrets.redact,
         redacting=workspace.secrets.stream,
         root_path=str(workspace.root.path),
+        provisions=provisions,
         problems=tuple(str(problem) for problem in (*workspace.problems, *registry.problems)),
         warnings=(*(str(warning) for warning in registry.warnings), *_exposed(workspace)),
     )
     return configuration, provided
+
+
+def _provisions(registry: Registry, provided: Provided, announce: Announce) -> dict[str, Provision]:
+    """What packs have beside their tools: their own hook goes before their tools' kinds."""
+    found: dict[str, Provision] = {}
+    for id, pack in registry.packs.items():
+        provider = provided.providers.get(id)
+        for kind in provided.kinds.values():
+            if provider is None and isinstance(kind, Providing):
+                provider = kind.provider(pack, registry.manifests[id], announce)
+        if provider is not None:
+            found[id] = provision(pack, provider)
+    return found
 
 
 def _exposed(workspace: Workspace) -> Iterator[str]:

@@ -40,6 +40,7 @@ from packhost.kinds.code import CodeKind
 from packhost.kinds.context import ApprovalService, OfferedTool, RunDriver, RunService, SessionService
 from packhost.kinds.http import HttpKind
 from packhost.kinds.identity import Identity
+from packhost.kinds.providing import Changed, Provision
 from packhost.kinds.python import PythonKind
 from packhost.kinds.record import TraceWriter
 from packhost.names import new_id
@@ -187,6 +188,7 @@ class Host:
             self._kinds,
             tenant=self.store.workspace,
             assets=self.assets,
+            announce=self._announce,
         )
         self._drivers.update(provided.run_drivers)
         self._writers.update(provided.trace_writers)
@@ -204,6 +206,11 @@ class Host:
         self._configuration = self._configure()
         await self.membership.tell()
         await self._tell()
+
+    def _announce(self, change: Changed) -> None:
+        """A pack says that what it has beside its tools has changed."""
+        if self._server is not None:
+            self.tasks.start_soon(self._server.announced, change)
 
     async def _tell(self) -> None:
         if self._server is not None:
@@ -293,6 +300,15 @@ class Host:
     def generation(self) -> int:
         """Changes whenever the tools on offer may have changed."""
         return self.configuration().catalog.generation
+
+    @property
+    def provisions(self) -> Mapping[str, Provision]:
+        """What packs have beside their tools, by pack."""
+        return self.configuration().provisions
+
+    def redact(self, text: str) -> str:
+        """A text without the secrets that are known."""
+        return self.workspace.secrets.redact(text)
 
     @property
     def hold(self) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from packhost.gate.catalog import Catalog
+from packhost.kinds.providing import Provision
 from packhost.rules.autonomy import Level
 from packhost.rules.policy import Policy
 from packhost.sandbox.level import Requirement
@@ -62,6 +63,8 @@ class Configuration:
     """The root's real path, only to tell the relative spelling of an absolute one."""
     redacting: Callable[[], StreamRedactor] = lambda: StreamRedactor(Redactor())
     """As `redact`, for a text that comes in pieces."""
+    provisions: Mapping[str, Provision] = field(default_factory=dict)
+    """What packs have beside their tools, by pack id."""
     problems: tuple[str, ...] = field(default=())
     warnings: tuple[str, ...] = field(default=())
     """What keeps nothing out but is likely a mistake."""

@@ -12,6 +12,7 @@ from packhost.errors import PackhostError
 from packhost.hookspecs import build_plugins
 from packhost.kinds.base import Kind
 from packhost.kinds.context import RunDriver
+from packhost.kinds.providing import Announce, Provider
 from packhost.kinds.record import TraceWriter
 from packhost.manifest.problems import Problem, problem_of
 from packhost.packs.discover import FoundPack
@@ -28,10 +29,14 @@ class Provided:
     run_drivers: Mapping[str, RunDriver] = field(default_factory=dict)
     trace_writers: Mapping[str, TraceWriter] = field(default_factory=dict)
     secret_sources: Mapping[str, SecretSource] = field(default_factory=dict)
+    providers: Mapping[str, Provider] = field(default_factory=dict)
+    """What packs have beside their tools, by the pack's id."""
     problems: tuple[Problem, ...] = ()
 
 
-def load_plugins(found: Iterable[FoundPack], own_kinds: Sequence[Kind] = ()) -> Provided:
+def load_plugins(
+    found: Iterable[FoundPack], own_kinds: Sequence[Kind] = (), announce: Announce = lambda _: None
+) -> Provided:
     """Import the packages of contributing packs and gather what their hooks provide beside `own_kinds`.
 
     A name that is provided twice is a problem, and the first one stays.
@@ -41,6 +46,7 @@ def load_plugins(found: Iterable[FoundPack], own_kinds: Sequence[Kind] = ()) -> 
     drivers: dict[str, RunDriver] = {}
     writers: dict[str, TraceWriter] = {}
     sources: dict[str, SecretSource] = {}
+    providers: dict[str, Provider] = {}
     for pack in found:
         if not pack.contributes:
             continue
@@ -54,12 +60,14 @@ def load_plugins(found: Iterable[FoundPack], own_kinds: Sequence[Kind] = ()) -> 
                 _add(writers, one, name, problems)
             for one in hook.packhost_secret_sources():
                 _add(sources, one, name, problems)
+            provider = hook.packhost_provider(announce=announce)
+            _add(providers, {} if provider is None else {name: provider}, name, problems)
         except PackhostError as error:
             problems.append(problem_of(error, name))
         except (Exception, SystemExit) as error:  # a pack's own code: whatever it raises, the others go on
             message = f"the hooks of the pack `{name}` failed: {type(error).__name__}: {_line(error)}"
             problems.append(Problem("CONFIG_INVALID", message, "report it to the pack's author", pack=name))
-    return Provided(kinds, drivers, writers, sources, tuple(problems))
+    return Provided(kinds, drivers, writers, sources, providers, tuple(problems))
 
 
 def _imported(pack: FoundPack) -> ModuleType:

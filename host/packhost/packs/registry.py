@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from packhost.kinds.base import Kind, Located, PackFacts, Tool
+from packhost.kinds.providing import KINDS
 from packhost.manifest.model import NamedApprovalSpec, PackManifest, ToolSpec
 from packhost.manifest.problems import Problem
 from packhost.manifest.schemas import path_arguments
@@ -178,7 +179,7 @@ def _idle(
     if not tools:
         return
     for rule in workspace.rules:
-        if not any(_about(rule, tool) for tool in tools.values()):
+        if rule.kind not in KINDS.values() and not any(_about(rule, tool) for tool in tools.values()):
             near = (
                 nearest(rule.tool, tools, 1)
                 if rule.tool

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from anyio.abc import TaskGroup
 
 from packhost.gate.types import Asker, Caller, CallRequest, Listing, Outcome, Trace
+from packhost.kinds.providing import Provision
 from packhost.server.afar import Afar
 
 
@@ -69,6 +70,13 @@ class ServerHost(Protocol):
     @property
     def gate(self) -> Calls:
         """The only path to a call."""
+
+    @property
+    def provisions(self) -> Mapping[str, Provision]:
+        """What packs have beside their tools, by pack."""
+
+    def redact(self, text: str) -> str:
+        """A text without the secrets that are known."""
 
     @property
     def principal(self) -> str:
