@@ -1,0 +1,1 @@
+"""What the console's pages show, made from what the operations return: values in, values out."""
