@@ -10,6 +10,7 @@ from packhost.errors import Place
 from packhost.kinds.context import CallContext
 from packhost.manifest.elicit import form_of
 from packhost.manifest.model import ToolSpec
+from packhost.manifest.upstream import UpstreamSpec
 from packhost.names import ToolId
 from packhost.rules.scopes import Layer, Scope
 from packhost.sandbox.level import Enforcement
@@ -31,6 +32,8 @@ class PackFacts:
     config_key: str | None
     layers: tuple[Layer, ...] = ()
     """The narrowing that the workspace's entry for this pack adds."""
+    upstream: UpstreamSpec | None = None
+    """The server that its tools of kind `mcp` go to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from packhost.manifest.elicit import elicit_faults
 from packhost.manifest.model import PackManifest, ToolSpec
 from packhost.manifest.schemas import Path, path_faults, schema_faults
+from packhost.manifest.upstream import upstream_faults
 from packhost.manifest.validation import choice
 from packhost.names import INLINE_PACK, RESERVED_PACK, WIRE_LIMIT, ToolId, nearest
 
@@ -42,6 +43,7 @@ def manifest_faults(
     for index, tool in enumerate(manifest.tools):
         for path, message, hint in _tool_faults(manifest, tool, shipped, kinds or DESIGNED_KINDS):
             yield ("tools", index, *path), f"tool `{tool.name}`: {message}", hint
+    yield from upstream_faults(manifest)
 
 
 def _pack_faults(manifest: PackManifest) -> Iterator[Fault]:

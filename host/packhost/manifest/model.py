@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from packhost.manifest.upstream import UpstreamSpec
 from packhost.manifest.values import Duration, Flag, ScopeLine
 
 Permission = Literal["read", "write", "admin"]
@@ -114,6 +115,9 @@ class PackManifest(_Model):
     )
     approvals: tuple[NamedApprovalSpec, ...] = Field(
         default=(), description="The named approvals that the pack's tools ask for."
+    )
+    upstream: UpstreamSpec | None = Field(
+        default=None, description="The MCP server that the pack's tools of kind `mcp` go to."
     )
     tools: tuple[ToolSpec, ...] = Field(
         description="The pack's tools; empty for a pack that only provides kinds or other hooks."

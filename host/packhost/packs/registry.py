@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from packhost.kinds.base import Kind, Located, PackFacts, Tool
 from packhost.kinds.providing import KINDS
@@ -112,6 +113,7 @@ def _facts(pack: FoundPack) -> PackFacts:
         trusted=pack.shipped or pack.enabled.trust,
         config_key=manifest.config_key,
         layers=pack.enabled.layers,
+        upstream=manifest.upstream,
     )
 
 
@@ -124,19 +126,20 @@ def _tools(pack: FoundPack, facts: PackFacts) -> Iterator[Tool]:
             pack=facts,
             scopes=tuple(parse_scope(line) for line in spec.required_scopes),
             version=_version(
-                spec, facts.version, pack.code, [asked[n] for n in spec.required_approvals if n in asked]
+                spec, facts, pack.code, [asked[n] for n in spec.required_approvals if n in asked]
             ),
             place=pack.loaded.tool_place(index),
             path_arguments=path_arguments(spec.input_schema),
         )
 
 
-def _version(spec: ToolSpec, version: str, code: str, asked: Sequence[NamedApprovalSpec]) -> str:
+def _version(spec: ToolSpec, facts: PackFacts, code: str, asked: Sequence[NamedApprovalSpec]) -> str:
     """The pack's version and a digest of all that an approval of this tool was about."""
-    said = json.dumps(
-        [spec.model_dump(mode="json"), [one.model_dump(mode="json") for one in asked], code], sort_keys=True
-    )
-    return f"{version}+{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+    about: list[Any] = [spec.model_dump(mode="json"), [one.model_dump(mode="json") for one in asked], code]
+    if facts.upstream is not None:
+        about.append(facts.upstream.model_dump(mode="json"))
+    said = json.dumps(about, sort_keys=True)
+    return f"{facts.version}+{hashlib.sha256(said.encode()).hexdigest()[:12]}"
 
 
 def _approvals(packs: Sequence[FoundPack], raised: Mapping[str, NamedSettings]) -> dict[str, NamedApproval]:
