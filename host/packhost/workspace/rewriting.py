@@ -42,17 +42,33 @@ class Rewriter:
 
     def add_rules(self, rules: Sequence[Mapping[str, Any]]) -> None:
         """Append rules to the policy."""
-        if not rules:
+        self.add_entries("policy", rules)
+
+    def add_entries(self, key: str, entries: Sequence[Any], default: Sequence[Any] = ()) -> None:
+        """Append entries to the list at a key, which is `default` where the file does not say."""
+        if not entries:
             return
-        written = [f"- {flow(rule)}" for rule in rules]
-        start_end = self._block("policy")
-        items = self._document.data.get("policy") or []
-        if start_end is None or not items or not self._is_block("policy"):
-            before = [f"- {flow(rule)}" for rule in items]
-            self._put("policy", ["policy:", *(f"  {line}" for line in (*before, *written))])
+        written = [f"- {flow(one)}" for one in entries]
+        start_end = self._block(key)
+        items = self._document.data.get(key, default) or []
+        if start_end is None or not items or not self._is_block(key):
+            before = [f"- {flow(one)}" for one in items]
+            self._put(key, [f"{key}:", *(f"  {line}" for line in (*before, *written))])
             return
-        indent, end = self._indent("policy"), start_end[1]
+        indent, end = self._indent(key), start_end[1]
         self._splice(end, end, [f"{indent}{line}" for line in written])
+
+    def add_members(self, key: str, members: Mapping[str, Any]) -> None:
+        """Put members into the mapping at a key, in place of those of the same name."""
+        if not members:
+            return
+        held = self._document.data.get(key) or {}
+        if held and self._is_block(key) and not held.keys() & members.keys():
+            end = (self._block(key) or (0, 0))[1]
+            column = self._document.place((key, next(iter(held))), key=True).column
+            self._splice(end, end, [f"{' ' * (column - 1)}{line}" for line in _members(members)])
+            return
+        self._put(key, [f"{key}:", *(f"  {line}" for line in _members({**held, **members}))])
 
     def set_pack_scopes(self, scopes: Mapping[str, Sequence[str]]) -> None:
         """Narrow entries of `packs`, by id or path, to these scopes."""
@@ -145,6 +161,10 @@ def _pack(given: Mapping[str, Any], scopes: Sequence[str], comment: str, indent:
         f"{indent}  scopes:",
         *(f"{indent}    - {scalar(scope)}" for scope in scopes),
     ]
+
+
+def _members(members: Mapping[str, Any]) -> list[str]:
+    return [f"{scalar(str(name))}: {flow(value)}" for name, value in members.items()]
 
 
 def scalar(text: str) -> str:

@@ -1,0 +1,232 @@
+"""From a server and what it says of its tools to the manifest of a pack that governs it."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from packhost.characters import visible
+from packhost.clients.proposals import Proposal, propose, words_of
+from packhost.clients.servers import Server
+from packhost.clients.writing import block, entry
+from packhost.errors import PackhostError
+from packhost.kinds.mcp.pins import Pins
+from packhost.manifest.load import parse_manifest
+from packhost.manifest.problems import problems_of
+from packhost.names import WIRE_LIMIT
+
+_RESERVED: Final = frozenset({"packhost", "inline"})
+_LONGEST_PACK: Final = 30
+_TIMEOUT: Final = "5m"
+_DIALECT: Final = "$schema"
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedTool:
+    """A tool as it is to stand in the manifest: `original` is the server's own name for it."""
+
+    original: str
+    name: str
+    proposal: Proposal
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedPack:
+    """A manifest to be written, and what is to be known of it; `left_out` are tools with the reason."""
+
+    id: str
+    text: str
+    tools: tuple[ProposedTool, ...]
+    left_out: tuple[tuple[str, str], ...]
+    scopes: tuple[str, ...]
+    """Every scope that a tool of it declares."""
+
+
+def pack_id(server: str, taken: Collection[str]) -> str:
+    """A pack's name for a server, unlike those that are taken."""
+    wanted = "-".join(words_of(server)) or "server"
+    wanted = (wanted if wanted[0].isalpha() else f"mcp-{wanted}")[:_LONGEST_PACK].rstrip("-")
+    if wanted in _RESERVED or wanted in taken:
+        wanted = f"{wanted}-mcp"
+    number, found = 2, wanted
+    while found in taken:
+        found, number = f"{wanted}-{number}", number + 1
+    return found
+
+
+def tool_name(original: str, pack: str, taken: Collection[str]) -> str:
+    """A tool's name in its manifest, unlike those that are taken and short enough for every client."""
+    plain = re.sub(
+        r"[^a-z0-9_-]+", "_", original.lower() if original.islower() else "_".join(words_of(original))
+    )
+    plain = plain.strip("_-") or "tool"
+    plain = plain if plain[0].isalpha() else f"t_{plain}"
+    room = WIRE_LIMIT - len(pack) - 1
+    if len(plain) > room or plain in taken:
+        mark = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+        plain = f"{plain[: room - 7].rstrip('_-')}_{mark}"
+    return plain
+
+
+def propose_pack(
+    server: Server,
+    pack: str,
+    pins: Pins,
+    *,
+    write_globs: Sequence[str],
+    upstream: Mapping[str, Any],
+    title: str,
+) -> ProposedPack:
+    """The manifest for a server's tools; one that no manifest can hold is left out and said to be.
+
+    `write_globs` are where its path arguments may write; `upstream` is the block that says how it is reached.
+    """
+    taken: set[str] = set()
+    entries: list[tuple[ProposedTool, dict[str, Any]]] = []
+    for key, definition in pins.items():
+        if not key.startswith("tool:"):
+            continue
+        original = str(definition.get("name", ""))
+        if _kept_from(server, original):
+            continue
+        name = tool_name(original, pack, taken)
+        taken.add(name)
+        proposal = propose(definition, local=bool(server.command))
+        spec, notes = _spec(name, original, definition, proposal, server, write_globs)
+        entries.append((ProposedTool(original, name, proposal, notes), spec))
+    head = {
+        "packhost": 1,
+        "id": pack,
+        "version": "1.0.0",
+        "title": title,
+        "description": f"Tools of the MCP server `{visible(server.name)}`.",
+        "upstream": dict(upstream),
+    }
+    sound, left_out = _sound(head, entries)
+    scopes = tuple(dict.fromkeys(scope for _, spec in sound for scope in spec.get("required_scopes", ())))
+    text = manifest_text(head, [spec for _, spec in sound])
+    return ProposedPack(pack, text, tuple(tool for tool, _ in sound), left_out, scopes)
+
+
+def manifest_text(head: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> str:
+    """The file's text."""
+    lines = ["# Written by `packhost adopt`; edit it as you like, then `packhost accept`.", *block(head)]
+    lines += ["tools:" if tools else "tools: []"]
+    for tool in tools:
+        lines += entry(tool, "  ")
+    return "\n".join(lines) + "\n"
+
+
+def _kept_from(server: Server, tool: str) -> bool:
+    return tool in server.without or (server.only is not None and tool not in server.only)
+
+
+def _spec(
+    name: str,
+    original: str,
+    definition: Mapping[str, Any],
+    proposal: Proposal,
+    server: Server,
+    write_globs: Sequence[str],
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    notes: list[str] = []
+    spec: dict[str, Any] = {"name": name}
+    if title := definition.get("title"):
+        spec["title"] = str(title)
+    spec["description"] = str(definition.get("description") or title or f"The tool {original}.")
+    spec |= {"kind": "mcp", "permission": proposal.permission}
+    if scopes := _scopes(proposal, server, write_globs):
+        spec["required_scopes"] = scopes
+    if proposal.outside:
+        spec["untrusted_output"] = True
+    spec["timeout"] = _TIMEOUT
+    spec["config"] = {"upstream_name": original}
+    access = "read" if proposal.permission == "read" else "write"
+    spec["input_schema"] = marked(own_schema(definition.get("inputSchema")), proposal.paths, access)
+    output = definition.get("outputSchema")
+    if isinstance(output, Mapping):
+        spec["output_schema"] = own_schema(output)
+    return spec, tuple(notes)
+
+
+def _scopes(proposal: Proposal, server: Server, write_globs: Sequence[str]) -> list[str]:
+    scopes = []
+    if proposal.paths:
+        scopes.append("path read **")
+        if proposal.permission != "read":
+            scopes += [f"path write {glob}" for glob in write_globs]
+    return scopes + [f"secret {secret.name}" for secret in server.secrets]
+
+
+def own_schema(schema: Any) -> dict[str, Any]:
+    """A schema in the dialect that packhost reads, without marks that only packhost gives a meaning."""
+    found = _translated(copy.deepcopy(schema)) if isinstance(schema, Mapping) else {}
+    found.pop(_DIALECT, None)
+    return {"type": "object", **found} if found.get("type", "object") == "object" else found
+
+
+def _translated(value: Any, *, named: bool = False) -> Any:
+    if isinstance(value, list):
+        return [_translated(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, inner in value.items():
+        if key == "x-path" and not named:
+            continue
+        names = not named and key in ("properties", "patternProperties", "$defs", "definitions")
+        found[key] = _translated(inner, named=names)
+    if not named and isinstance(found.get("items"), list):
+        # a tuple, as dialects before 2020-12 wrote it
+        found["prefixItems"], rest = found.pop("items"), found.pop("additionalItems", None)
+        if rest is not None:
+            found["items"] = rest
+    return found
+
+
+def marked(schema: dict[str, Any], paths: Sequence[tuple[str, ...]], access: str) -> dict[str, Any]:
+    """The schema with `x-path` at these places, where a string still stands there."""
+    for path in paths:
+        node: Any = schema
+        for step in path:
+            node = node.get("items") if step == "*" else node.get("properties", {}).get(step)
+            if not isinstance(node, dict):
+                break
+        if isinstance(node, dict) and node.get("type") == "string":
+            node["x-path"] = access
+    return schema
+
+
+def _sound(
+    head: Mapping[str, Any], entries: Sequence[tuple[ProposedTool, dict[str, Any]]]
+) -> tuple[list[tuple[ProposedTool, dict[str, Any]]], tuple[tuple[str, str], ...]]:
+    """The tools that a manifest can hold; a schema that is not sound alone gives way to any object."""
+    kept: list[tuple[ProposedTool, dict[str, Any]]] = []
+    left_out: list[tuple[str, str]] = []
+    for tool, spec in entries:
+        fault = _fault(head, spec)
+        if fault and "schema" in fault:
+            spec = {key: one for key, one in spec.items() if key != "output_schema"}
+            if _fault(head, spec):
+                spec["input_schema"] = {"type": "object"}
+            note = "its schema is not one that packhost can hold its arguments to"
+            tool = ProposedTool(tool.original, tool.name, tool.proposal, (*tool.notes, note))
+            fault = _fault(head, spec)
+        if fault:
+            left_out.append((tool.original, fault))
+        else:
+            kept.append((tool, spec))
+    return kept, tuple(left_out)
+
+
+def _fault(head: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+    try:
+        parse_manifest(manifest_text(head, [spec]).encode("utf-8", "surrogatepass"), "pack.yaml")
+    except PackhostError as error:
+        return problems_of(error)[0].message
+    return ""
