@@ -20,7 +20,7 @@ ROWS = (
     {"sandbox"},
     {"kinds"},
     {"hookspecs"},
-    {"api", "packs"},
+    {"api", "oauth", "packs"},
     {"gate"},
     {"executions"},
     {"server", "clients", "control", "telemetry"},

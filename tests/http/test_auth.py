@@ -61,7 +61,7 @@ def test_what_each_role_may_do_is_written_down() -> None:
     decides: set[Right] = {"approvals:decide", "grants:write"}
     assert {
         "caller": uses | {"secrets:read"},
-        "end-user": uses,
+        "end-user": uses | {"approvals:decide"},
         "operator": uses | sees | decides | {"secrets:read"},
         "auditor": sees,
     } == MOST
@@ -105,7 +105,7 @@ async def test_two_authorization_headers_are_none(records) -> None:
         token = await served.token("caller", "ci")
         twice = [(b"authorization", f"Bearer {token}".encode())] * 2
         with pytest.raises(Exception, match="no bearer token"):
-            Authenticator(records.store).identify(twice)
+            await Authenticator(records.store).identify({"type": "http", "path": "/v1", "headers": twice})
 
 
 async def test_a_principal_that_asks_too_often_is_told_when_to_come_back(records) -> None:

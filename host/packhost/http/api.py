@@ -16,6 +16,8 @@ from packhost.http.envelopes import Envelope
 from packhost.http.kit import Endpoint, Resource, Shared
 from packhost.http.limits import Allowance, Limits
 from packhost.http.openapi import document
+from packhost.http.resource import metadata_route
+from packhost.oauth.issuers import Issuers
 
 ENDPOINTS: Final = (
     Endpoint(
@@ -217,14 +219,22 @@ ENDPOINTS: Final = (
 class Api:
     """What the HTTP transport mounts, and asks who calls."""
 
-    def __init__(self, parts: Parts, key: bytes, version: str, *, allowance: Allowance | None = None) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        key: bytes,
+        version: str,
+        *,
+        allowance: Allowance | None = None,
+        issuers: Issuers | None = None,
+    ) -> None:
         """`key` seals cursors: the same for every replica of a workspace."""
-        self.authenticator = Authenticator(parts.store)
+        self.authenticator = Authenticator(parts.store, issuers)
         self._shared = Shared(parts, self.authenticator, Cursors(key), Limits(allowance))
         self._version = version
 
     def routes(self) -> list[BaseRoute]:
-        """Everything below `/v1`."""
+        """Everything below `/v1`, and what clients learn of it before they have a token."""
         paths: dict[str, list[Endpoint]] = {}
         for endpoint in ENDPOINTS:
             paths.setdefault(endpoint.path, []).append(endpoint)
@@ -233,7 +243,8 @@ class Api:
         inner: list[BaseRoute] = [Route("/openapi.json", endpoint=self._document)]
         inner += [Route(path, endpoint=Resource(self._shared, found)) for path, found in paths.items()]
         router = Router(inner, redirect_slashes=False, default=unknown)
-        return [Route("/v1", endpoint=unknown), Mount("/v1", app=router)]
+        metadata = metadata_route(lambda: self.authenticator.settings)
+        return [Route("/v1", endpoint=unknown), Mount("/v1", app=router), metadata]
 
     async def _document(self, request: Any) -> Response:
         text = json.dumps(document(ENDPOINTS, self._version), ensure_ascii=False)
@@ -242,4 +253,4 @@ class Api:
 
 def build_api(parts: Parts, key: bytes, version: str) -> Api:
     """The API of a running host."""
-    return Api(parts, key, version)
+    return Api(parts, key, version, issuers=Issuers(lambda: parts.workspace.accepted.auth))

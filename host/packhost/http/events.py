@@ -21,11 +21,13 @@ from anyio.lowlevel import checkpoint
 from pydantic import Field
 from starlette.types import Message, Receive, Scope, Send
 
+from packhost.http.auth import still
 from packhost.http.cursors import EventCursors
 from packhost.http.kit import Call, Model, Reply
 from packhost.http.problems import Problem
+from packhost.rules.identities import Identity
 from packhost.store.base import Reading
-from packhost.store.ops import events, executions, tokens
+from packhost.store.ops import events, executions
 from packhost.workspace.redaction import redact_json_text
 
 log = logging.getLogger("packhost.http")
@@ -136,9 +138,9 @@ def _look(tx: Reading, run_id: str, after: int, count: int) -> tuple[tuple[Row, 
     return events.of_run(tx, run_id, after, count, SIZE), *events.standing(tx, run_id)
 
 
-def _look_with(tx: Reading, token_id: str, *what: Any) -> tuple[tuple[Row, ...], str, int] | None:
+def _look_with(tx: Reading, who: Identity, *what: Any) -> tuple[tuple[Row, ...], str, int] | None:
     """As `_look`; `None` when the token that asked counts no more."""
-    return _look(tx, *what) if tokens.counts(tx, token_id) else None
+    return _look(tx, *what) if still(tx, who) else None
 
 
 class EventStream:
@@ -179,8 +181,7 @@ class EventStream:
         ends = time.monotonic() + self._lease
         with store.watch(f"run:{self._run_id}") as watch:
             while True:
-                token = self._call.identity.token_id
-                found = store.read(_look_with, token, self._run_id, self._after, PAGE)
+                found = store.read(_look_with, self._call.identity, self._run_id, self._after, PAGE)
                 if found is None or 0 < self._after < found[2]:
                     return  # whoever comes back with the cursor is told
                 rows, status, _ = found

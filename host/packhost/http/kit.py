@@ -138,7 +138,8 @@ class Resource:
         except ClientDisconnect:
             log.debug("a client left before its request had come")
         except Problem as problem:
-            await problem.response(request.url.path)(scope, receive, send)
+            told = self._shared.authenticator.told(problem, scope)
+            await told.response(request.url.path)(scope, receive, send)
         except PackhostError as error:
             if started:
                 log.warning("a stream broke off: %s", error.message)
@@ -152,7 +153,7 @@ class Resource:
 
     async def _answer(self, request: Request) -> Reply | ASGIApp:
         shared = self._shared
-        identity = shared.authenticator.required(request.scope["headers"])
+        identity = await shared.authenticator.required(request.scope)
         if not self._endpoints:
             raise Problem(404, "NOT_FOUND", f"there is no `{request.url.path}`", hint="see /v1/openapi.json")
         endpoint = self._endpoints.get(request.method)  # type: ignore[call-overload]

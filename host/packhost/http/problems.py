@@ -14,6 +14,7 @@ from packhost.gate.types import Refusal
 
 HttpCode = Literal[
     "UNAUTHENTICATED",
+    "KEYS_UNAVAILABLE",
     "FORBIDDEN",
     "METHOD_NOT_ALLOWED",
     "UNSUPPORTED_MEDIA_TYPE",

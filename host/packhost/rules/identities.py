@@ -2,7 +2,8 @@
 
 A role is the most that its tokens may do; a token's scopes say what it may do of that. `secrets:read`
 is never given unless it is asked for. An operator and an auditor see what is everybody's, anyone else
-what is their principal's own.
+what is their principal's own. An operator and an end user are people: they answer what people are asked,
+an operator all of it, an end user what a run of their own asks them. A caller is a program and answers nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _SEES: Final[frozenset[Right]] = frozenset(
 )
 MOST: Final[dict[Role, frozenset[Right]]] = {
     "caller": _USES | {"secrets:read"},
-    "end-user": _USES,
+    "end-user": _USES | {"approvals:decide"},
     "operator": frozenset(RIGHTS),
     "auditor": _SEES,
 }
@@ -55,7 +56,12 @@ class Identity:
     role: Role
     scopes: frozenset[Right]
     token_id: str
+    """Of a token that was made here; empty for an authorization server's."""
     name: str = ""
+    tenant: str | None = None
+    """Whom calls are made for, where the token says so; else it is the workspace's own."""
+    until: float | None = None
+    """When an authorization server's token ends, in seconds since the epoch."""
 
     @property
     def sees_all(self) -> bool:

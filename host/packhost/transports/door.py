@@ -4,6 +4,7 @@ the server takes anything new at all.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Final
@@ -17,8 +18,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from packhost.http.api import Api
-from packhost.http.auth import demand
+from packhost.http.auth import Authenticator, demand, unauthenticated
 from packhost.http.problems import Problem
+from packhost.http.resource import WELL_KNOWN
 from packhost.kinds.egress import FETCHED
 from packhost.rules.identities import IN_SCOPE
 from packhost.transports.peers import NOBODY
@@ -27,7 +29,12 @@ OWNERS: Final = "packhost_peer_owners"
 """Where a connection keeps whose process opened it."""
 KEYS: Final = "/.well-known/jwks.json"
 _PUBLIC: Final = frozenset({"/healthz", KEYS})
-"""What anybody may read who reaches the address."""
+"""What anybody may read who reaches the address, besides how to come by a token."""
+_FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+"""Headers that a proxy adds: what it hands on is not of its own user."""
+LOOK_EVERY: Final = 15.0
+"""Seconds between two looks at whether whoever listens would still be let in."""
+_WANTED: Final = "this needs a token, also from the user's own processes"
 _SESSION: Final = b"mcp-session-id"
 _LISTS: Final = (b"mcp-method", b"tools/list")
 
@@ -48,8 +55,8 @@ class Door:
             await self._app(scope, receive, send)
             return
         refusal = await self._security.validate_request(Request(scope), is_post=False)
-        if refusal is None and scope["path"] not in _PUBLIC:
-            refusal = _handler(scope) or self._unknown(scope)
+        if refusal is None and not _public(scope["path"]):
+            refusal = _handler(scope) or await self._unknown(scope)
         if refusal is None and self._closing and not _belongs(scope):
             refusal = _stopping(scope)
         if refusal is not None:
@@ -57,20 +64,21 @@ class Door:
             return
         await self._pass(scope, receive, send)
 
-    def _unknown(self, scope: Scope) -> Response | None:
+    async def _unknown(self, scope: Scope) -> Response | None:
         """The refusal of a request from nobody that is served; marks one with a token as its principal's."""
         path = scope["path"]
         if self._api is None:
             return _stranger(scope)
         if path == "/v1" or path.startswith("/v1/"):
             return None  # asks by itself, and wants a token even from the same user
+        authenticator = self._api.authenticator
         try:
-            identity = self._api.authenticator.identify(scope["headers"])
+            identity = await authenticator.identify(scope)
             if identity is None:
-                return _stranger(scope)
+                return self._anonymous(scope, authenticator)
             demand(identity, "mcp")
         except Problem as problem:
-            return problem.response(path)
+            return authenticator.told(problem, scope).response(path)
         scope[IN_SCOPE] = identity
         # by this the SDK keeps a session to whoever opened it
         scope["user"] = AuthenticatedUser(
@@ -78,10 +86,21 @@ class Door:
                 token="",
                 client_id=identity.principal,
                 scopes=[],
-                subject=identity.token_id,
+                # one that is renewed stays the same: it is told by whom and for whom it was issued
+                subject=identity.token_id or json.dumps(["oauth", identity.name, identity.tenant]),
             )
         )
         return None
+
+    def _anonymous(self, scope: Scope, authenticator: Authenticator) -> Response | None:
+        """The refusal of a request without a token, unless it is of a process that needs none."""
+        wants, why = authenticator.settings.wants_token, _strange(scope)
+        if why is None and not wants:
+            return None
+        if not wants and not authenticator.settings.issuers:
+            return _stranger(scope)
+        problem = unauthenticated(_WANTED if wants or why is None else f"this needs a token: {why}")
+        return authenticator.told(problem, scope).response(scope["path"])
 
     def close(self) -> None:
         """Let nothing new in; what belongs to a session that is open still comes through."""
@@ -109,9 +128,13 @@ class Door:
             finished = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
-        self._open[left] = scope["method"] == "GET"
+        listens = scope["method"] == "GET"
+        self._open[left] = listens
         try:
-            await self._app(scope, lambda: _receive_unless(left, receive), watched)
+            if listens and IN_SCOPE in scope:
+                await self._listen(scope, receive, watched, left)
+            else:
+                await self._app(scope, lambda: _receive_unless(left, receive), watched)
         finally:
             del self._open[left]
             self._fewer.set()
@@ -120,6 +143,25 @@ class Door:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             else:
                 await _stopping(scope)(scope, receive, send)
+
+    async def _listen(self, scope: Scope, receive: Receive, send: Send, left: anyio.Event) -> None:
+        """Serve one who listens, for as long as their token counts."""
+        assert self._api is not None, "else nobody is known by a token"
+        authenticator = self._api.authenticator
+
+        async def look() -> None:
+            while authenticator.still(scope[IN_SCOPE]):  # noqa: ASYNC110  # nobody tells when time is up
+                await anyio.sleep(LOOK_EVERY)
+            left.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look)
+            await self._app(scope, lambda: _receive_unless(left, receive), send)
+            tasks.cancel_scope.cancel()
+
+
+def _public(path: str) -> bool:
+    return path in _PUBLIC or path == WELL_KNOWN or path.startswith(f"{WELL_KNOWN}/")
 
 
 def _belongs(scope: Scope) -> bool:
@@ -168,20 +210,27 @@ def _handler(scope: Scope) -> Response | None:
     return JSONResponse(body, status_code=403)
 
 
-def _stranger(scope: Scope) -> Response | None:
+def _strange(scope: Scope) -> str | None:
+    """Why a request cannot be taken for one of the user's own processes."""
+    if any(name in _FORWARDED for name, _ in scope["headers"]):
+        return "a proxy calls, for somebody else"
     known = scope.get("state", {}).get(OWNERS, frozenset())
     if known == {os.getuid()}:
         return None
-    why = (
-        "another user's process calls"
-        if known - {NOBODY}
-        else "this system does not tell whose process calls"
-        if sys.platform != "linux"
-        else "it cannot be told whose process calls"
-    )
+    if known - {NOBODY}:
+        return "another user's process calls"
+    if sys.platform != "linux":
+        return "this system does not tell whose process calls"
+    return "it cannot be told whose process calls"
+
+
+def _stranger(scope: Scope) -> Response | None:
+    why = _strange(scope)
+    if why is None:
+        return None
     body = {
         "error": "unauthorized",
         "message": f"without a token only processes of the user who runs packhost are served: {why}",
-        "next": "connect as that user, or let the client start packhost over stdio",
+        "next": "connect as that user with a token, or let the client start packhost over stdio",
     }
-    return JSONResponse(body, status_code=401)
+    return JSONResponse(body, status_code=401, headers={"WWW-Authenticate": 'Bearer realm="packhost"'})

@@ -14,6 +14,7 @@ from packhost.rules.autonomy import rank
 from packhost.rules.globs import printable
 from packhost.rules.scopes import PathScope, Scope, parse_scope
 from packhost.shipped import SHIPPED_PACKS
+from packhost.workspace.authorization import AuthSettings
 from packhost.workspace.settings import PackSettings, Requirement, RuleSettings, Settings
 
 STRICTNESS: Mapping[Requirement, int] = {"advisory": 0, "partial": 1, "kernel": 2}
@@ -134,11 +135,29 @@ def _others(accepted: Settings, file: Settings) -> Iterator[Change]:
         yield Change("how long the record is kept (`retention`) would change")
     if accepted.telemetry != file.telemetry:
         yield Change("where traces and metrics go (`telemetry`) would change")
+    yield from _auth(accepted.auth, file.auth)
     if accepted.approvals != file.approvals:
         yield Change("how people are asked (`approvals`) would change")
     for key in sorted({*accepted.sections, *file.sections}):
         if accepted.sections.get(key) != file.sections.get(key):
             yield Change(f"the section `{key}` would change")
+
+
+def _auth(before: AuthSettings, after: AuthSettings) -> Iterator[Change]:
+    """Who would be let in over HTTP; every issuer that is new or other than before is named."""
+    known = {one.issuer: one for one in before.issuers}
+    for one in after.issuers:
+        if known.pop(one.issuer, None) != one:
+            roles = dict.fromkeys([*(rule.role for rule in one.roles), one.role])
+            yield Change(
+                f"access tokens of `{one.issuer}` would be taken over HTTP, in the roles "
+                f"{', '.join(role for role in roles if role != 'none')}"
+            )
+    for issuer in known:
+        yield Change(f"access tokens of `{issuer}` would be taken no more")
+    rest = {"issuers": ()}
+    if before.model_copy(update=rest) != after.model_copy(update=rest):
+        yield Change("who is let in over HTTP (`auth`) would change")
 
 
 def _secrets(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:

@@ -27,6 +27,7 @@ from packhost.rules.autonomy import Level
 from packhost.rules.globs import check_tool_pattern
 from packhost.rules.policy import Verdict
 from packhost.shipped import SHIPPED_PACKS
+from packhost.workspace.authorization import AuthSettings
 from packhost.workspace.secrets import check_reference
 
 Requirement = Literal["kernel", "partial", "advisory"]
@@ -259,6 +260,7 @@ class Settings(_Model):
     telemetry: TelemetrySettings = Field(
         default_factory=TelemetrySettings, description="Where traces and metrics go."
     )
+    auth: AuthSettings = Field(default_factory=AuthSettings, description="Who is let in over HTTP.")
     _sections: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
 
     @property
