@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from packhost.client import ApiError, AsyncClient, Client, ConnectionLost, Detac
 from packhost.client.aio import AsyncClient as Aio
 from packhost.client.sync import Client as Sync
 from packhost.http import events
+from packhost.http.api import ENDPOINTS
+from packhost.http.problems import Problem
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 30
@@ -243,3 +246,53 @@ async def test_a_host_that_is_gone_is_told_after_a_few_tries(client_of, records,
     with pytest.raises(ConnectionLost):
         await client.ask("follow", "run_1", patience=0)
     await opened.__aexit__(None, None, None)
+
+
+ASKED: dict[str, tuple[Any, ...]] = {
+    "start": ([],),
+    "result": ("r",),
+    "follow": ("r",),
+    "events": ("r",),
+    "finish": ("r",),
+    "run": ("r",),
+    "runs": (),
+    "pause": ("r",),
+    "resume": ("r",),
+    "abort": ("r",),
+    "set_autonomy": ("s", "guarded"),
+    "approvals": (),
+    "approval": ("a",),
+    "decide": ("a", "approve"),
+    "questions": (),
+    "question": ("q",),
+    "answer_question": ("q", "decline"),
+    "grants": (),
+    "revoke_grant": ("g",),
+    "tools": (),
+    "tool": ("t",),
+    "packs": (),
+    "explain": ("t", {}),
+    "status": (),
+    "audit_head": (),
+}
+"""Each method of the clients, and what it is called with."""
+
+
+async def test_every_endpoint_has_a_method_in_both_clients(client_of, records) -> None:
+    asked: set[tuple[str, str]] = set()
+
+    def refusing(app: Any) -> Any:
+        async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+            asked.add((scope["method"], scope["path"]))
+            await Problem(404, "NOT_FOUND", "nothing is here").response(scope["path"])(scope, receive, send)
+
+        return wrapped
+
+    assert {*ASKED, "close"} == public(Aio)
+    async with records.serve(wrap=refusing) as served, client_of(served) as client:
+        for name, given in ASKED.items():
+            with pytest.raises(ApiError):
+                await client.ask(name, *given)
+    for endpoint in ENDPOINTS:
+        path = re.compile("/v1" + re.sub(r"\{\w+\}", "[^/]+", endpoint.path))
+        assert any(method == endpoint.method and path.fullmatch(one) for method, one in asked), endpoint.path

@@ -87,3 +87,31 @@ async def test_only_who_may_decide_answers_and_only_what_is_theirs_is_seen(serve
         assert (await other.get(where)).status_code == 404
         own = await client.post(f"{where}/answer", json={"action": "accept", "content": {"who": "me"}})
         assert own.status_code == 403
+
+
+async def test_the_end_user_whose_run_it_is_fills_the_form_in_and_no_other(served) -> None:
+    async with served.client("end-user", "ann") as ann, served.client("end-user", "eve") as eve:
+        reason = await asked(ann)
+        where = f"/v1/questions/{reason['questionId']}/answer"
+        good = {"action": "accept", "content": {"who": "ann"}}
+        assert (await eve.post(where, json=good)).status_code == 404
+        answered = (await ann.post(where, json=good)).json()
+    assert (answered["status"], answered["answered_by"]) == ("accepted", "ann")
+
+
+async def test_questions_come_in_pages_each_once_and_only_ones_own(served) -> None:
+    async with served.client() as client, served.client("caller", "other") as other:
+        for one in (client, client, other):
+            await asked(one)
+        whole = (await client.get("/v1/questions")).json()
+        found, cursor = list[str](), None
+        while not found or cursor is not None:
+            more = {} if cursor is None else {"cursor": cursor}
+            page = (await client.get("/v1/questions", params={"limit": 1, **more})).json()
+            found += [one["id"] for one in page["questions"]]
+            assert len(page["questions"]) == 1 or page["next"] is None
+            last, cursor = cursor, page["next"]
+        strange = await other.get("/v1/questions", params={"cursor": last})
+    assert (found, whole["next"]) == ([one["id"] for one in whole["questions"]], None)
+    assert {one["principal"] for one in whole["questions"]} == {"ci"}
+    assert strange.status_code == 400

@@ -1,7 +1,7 @@
 """A typed client of the `/v1` API: `Client` for programs that wait, `AsyncClient` for those that do not."""
 
 from packhost.client.aio import AsyncClient
-from packhost.client.exchange import ApiError, ConnectionLost
+from packhost.client.exchange import ApiError, ConnectionLost, Page
 from packhost.client.local import (
     LocalTool,
     finish_with_local_tools,
@@ -10,7 +10,16 @@ from packhost.client.local import (
     run_with_local_tools_async,
 )
 from packhost.client.sync import Client
-from packhost.client.values import Approval, Detached, Envelope, Event, Grant, PausedReason, Run
+from packhost.client.values import (
+    Approval,
+    Detached,
+    Envelope,
+    Event,
+    Grant,
+    PausedReason,
+    Question,
+    Run,
+)
 
 __all__ = [
     "ApiError",
@@ -23,7 +32,9 @@ __all__ = [
     "Event",
     "Grant",
     "LocalTool",
+    "Page",
     "PausedReason",
+    "Question",
     "Run",
     "finish_with_local_tools",
     "finish_with_local_tools_async",

@@ -22,7 +22,7 @@ from packhost.client.exchange import (
     Page,
     refusal,
 )
-from packhost.client.values import Approval, Detached, Envelope, Event, Grant, Run
+from packhost.client.values import Approval, Detached, Envelope, Event, Grant, Question, Run
 
 T = TypeVar("T")
 
@@ -107,6 +107,10 @@ class AsyncClient:
             if step == "later" or (step == "ask" and not state.over):
                 await anyio.sleep(state.wait)
 
+    async def events(self, run_id: str, *, after: str | None = None, limit: int = 200) -> Page[Event]:
+        """What is on record of a run after a cursor; `next` is where to go on, also when nothing came yet."""
+        return await self._send(exchange.events(run_id, after, limit))
+
     async def finish(self, run_id: str, *, after: str | None = None) -> Envelope:
         """Follow a run until it has ended; how it ended."""
         async for _ in self.follow(run_id, after=after):
@@ -154,6 +158,10 @@ class AsyncClient:
         """Questions, newest first."""
         return self._every(lambda cursor: exchange.approvals(cursor, status))
 
+    async def approval(self, approval_id: str) -> Approval:
+        """One approval, with who has answered so far."""
+        return await self._send(exchange.approval(approval_id))
+
     async def decide(
         self,
         approval_id: str,
@@ -162,9 +170,31 @@ class AsyncClient:
         *,
         always: Mapping[str, Any] | None = None,
         signed: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
     ) -> Approval:
-        """Answer a question; `always` allows like calls from then on, `signed` is an operator's signature."""
-        return await self._send(exchange.decide(approval_id, decision, reason, always, signed))
+        """Answer a question; `always` allows like calls from then on, `signed` is an operator's signature.
+
+        An end user answers what a run of theirs asks, and names its `session_id`.
+        """
+        more = {"always": always, "signed": signed, "session_id": session_id}
+        return await self._send(exchange.decide(approval_id, decision, reason, **more))
+
+    def questions(self, status: str | None = None) -> AsyncIterator[Question]:
+        """What tools ask of people, newest first."""
+        return self._every(lambda cursor: exchange.questions(cursor, status))
+
+    async def question(self, question_id: str) -> Question:
+        """What one tool asks."""
+        return await self._send(exchange.question(question_id))
+
+    async def answer_question(
+        self,
+        question_id: str,
+        action: Literal["accept", "decline", "cancel"],
+        content: Mapping[str, Any] | None = None,
+    ) -> Question:
+        """Give a tool what it asks for: with `accept` a value for each field. It approves nothing."""
+        return await self._send(exchange.answer(question_id, action, content))
 
     def grants(self, *, everything: bool = False) -> AsyncIterator[Grant]:
         """What is always allowed, newest first."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
-from packhost.client.values import TERMINAL, Approval, Detached, Envelope, Event, Grant, Run
+from packhost.client.values import TERMINAL, Approval, Detached, Envelope, Event, Grant, Question, Run
 
 T = TypeVar("T")
 BACK_AFTER: Final = 1.0
@@ -108,12 +108,45 @@ def grants(cursor: str | None, everything: bool) -> Exchange[Page[Grant]]:
     return _page("/v1/grants", "grants", Grant.read, cursor, {"all": True} if everything else {})
 
 
-def decide(
-    id: str, decision: str, reason: str, always: Mapping[str, Any] | None, signed: Mapping[str, Any] | None
-) -> Exchange[Approval]:
+def approval(id: str) -> Exchange[Approval]:
+    """One approval."""
+    return Exchange("GET", f"/v1/approvals/{_part(id)}", Approval.read, repeatable=True)
+
+
+def decide(id: str, decision: str, reason: str, **more: Any) -> Exchange[Approval]:
     """Answer a question."""
-    body: dict[str, Any] = {"decision": decision, "reason": reason, "always": always, "signed": signed}
+    body: dict[str, Any] = {"decision": decision, "reason": reason, **more}
     return Exchange("POST", f"/v1/approvals/{_part(id)}/decide", Approval.read, body=body)
+
+
+def questions(cursor: str | None, status: str | None) -> Exchange[Page[Question]]:
+    """A page of what tools ask."""
+    query = {} if status is None else {"status": status}
+    return _page("/v1/questions", "questions", Question.read, cursor, query)
+
+
+def question(id: str) -> Exchange[Question]:
+    """What one tool asks."""
+    return Exchange("GET", f"/v1/questions/{_part(id)}", Question.read, repeatable=True)
+
+
+def answer(id: str, action: str, content: Mapping[str, Any] | None) -> Exchange[Question]:
+    """Give a tool what it asks for."""
+    body = {"action": action, "content": content}
+    return Exchange("POST", f"/v1/questions/{_part(id)}/answer", Question.read, body=body)
+
+
+def events(run_id: str, after: str | None, limit: int) -> Exchange[Page[Event]]:
+    """A page of a run's events, from a cursor on."""
+    query: dict[str, str | int | float | bool] = {"limit": limit}
+    if after is not None:
+        query["after"] = after
+
+    def page(raw: Mapping[str, Any]) -> Page[Event]:
+        return Page(tuple(map(Event.read, raw["events"])), raw["next"])
+
+    path = f"/v1/runs/{_part(run_id)}/events"
+    return Exchange("GET", path, page, query=query, headers={"Accept": "application/json"}, repeatable=True)
 
 
 def revoke(id: str) -> Exchange[Grant]:

@@ -20,7 +20,7 @@ from packhost.client.exchange import (
     Page,
     refusal,
 )
-from packhost.client.values import Approval, Detached, Envelope, Event, Grant, Run
+from packhost.client.values import Approval, Detached, Envelope, Event, Grant, Question, Run
 
 T = TypeVar("T")
 
@@ -102,6 +102,10 @@ class Client:
             if step == "later" or (step == "ask" and not state.over):
                 time.sleep(state.wait)
 
+    def events(self, run_id: str, *, after: str | None = None, limit: int = 200) -> Page[Event]:
+        """What is on record of a run after a cursor; `next` is where to go on, also when nothing came yet."""
+        return self._send(exchange.events(run_id, after, limit))
+
     def finish(self, run_id: str, *, after: str | None = None) -> Envelope:
         """Follow a run until it has ended; how it ended."""
         for _ in self.follow(run_id, after=after):
@@ -149,6 +153,10 @@ class Client:
         """Questions, newest first."""
         return self._every(lambda cursor: exchange.approvals(cursor, status))
 
+    def approval(self, approval_id: str) -> Approval:
+        """One approval, with who has answered so far."""
+        return self._send(exchange.approval(approval_id))
+
     def decide(
         self,
         approval_id: str,
@@ -157,9 +165,31 @@ class Client:
         *,
         always: Mapping[str, Any] | None = None,
         signed: Mapping[str, Any] | None = None,
+        session_id: str | None = None,
     ) -> Approval:
-        """Answer a question; `always` allows like calls from then on, `signed` is an operator's signature."""
-        return self._send(exchange.decide(approval_id, decision, reason, always, signed))
+        """Answer a question; `always` allows like calls from then on, `signed` is an operator's signature.
+
+        An end user answers what a run of theirs asks, and names its `session_id`.
+        """
+        more = {"always": always, "signed": signed, "session_id": session_id}
+        return self._send(exchange.decide(approval_id, decision, reason, **more))
+
+    def questions(self, status: str | None = None) -> Iterator[Question]:
+        """What tools ask of people, newest first."""
+        return self._every(lambda cursor: exchange.questions(cursor, status))
+
+    def question(self, question_id: str) -> Question:
+        """What one tool asks."""
+        return self._send(exchange.question(question_id))
+
+    def answer_question(
+        self,
+        question_id: str,
+        action: Literal["accept", "decline", "cancel"],
+        content: Mapping[str, Any] | None = None,
+    ) -> Question:
+        """Give a tool what it asks for: with `accept` a value for each field. It approves nothing."""
+        return self._send(exchange.answer(question_id, action, content))
 
     def grants(self, *, everything: bool = False) -> Iterator[Grant]:
         """What is always allowed, newest first."""

@@ -24,6 +24,11 @@ class PausedReason:
     """This pause, for a resumption that means it alone."""
     awaits: tuple[Mapping[str, Any], ...]
     """The calls that the caller is to make: `tool_call_id`, `tool_name`, `parameters`."""
+    approver: str | None = None
+    """Who may answer an approval: `owner`, or `end-user` where the run's own may as well."""
+    question_id: str | None = None
+    """The form that a tool wants filled in; `elicitation` shows it."""
+    elicitation: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,9 @@ class Envelope:
                 why.get("waitingOn"),
                 why.get("checkpoint"),
                 tuple(why.get("awaits") or ()),
+                why.get("approver"),
+                why.get("questionId"),
+                why.get("elicitation"),
             )
         return cls(
             raw["agentExecutionId"],
@@ -146,7 +154,11 @@ class Approval(_Known):
     arguments: Any
     prompt: str
     assurance: str
+    approver: str
+    """Who may answer: `owner`, or `end-user` where the run's own may as well."""
     approvers_needed: int
+    answers: list[Mapping[str, Any]]
+    """Who has answered so far, first to last: `by`, `verdict`, `channel`, `assurance`, `role`."""
     session_id: str
     run_id: str | None
     principal: str
@@ -155,6 +167,29 @@ class Approval(_Known):
     expires_at: float
     decided_by: str | None
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question(_Known):
+    """A form that a tool wants a person to fill in before it is called; `message` is its author's words."""
+
+    id: str
+    status: str
+    tool: str
+    tool_version: str
+    prompt: str
+    message: str
+    requested_schema: Mapping[str, Any]
+    session_id: str
+    run_id: str | None
+    tool_call_id: str | None
+    principal: str
+    client: str
+    created_at: float
+    expires_at: float
+    answered_by: str | None
+    channel: str | None
+    consumed_by: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,13 @@ def approval_json(row: ApprovalRow) -> dict[str, Any]:
         "assurance": row.assurance,
         "approvers_needed": row.approvers_needed,
         "answers": [
-            {"by": each.by, "verdict": each.verdict, "channel": each.channel, "assurance": each.assurance}
+            {
+                "by": each.by,
+                "verdict": each.verdict,
+                "channel": each.channel,
+                "assurance": each.assurance,
+                "role": each.role or None,
+            }
             for each in row.answers
         ],
         "session_id": row.session_id,

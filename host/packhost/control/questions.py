@@ -14,8 +14,9 @@ ACTIONS = ("accept", "decline", "cancel")
 
 
 async def listing(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """Questions, newest first; of one `status` or `principal`, or all."""
-    await parts.store.write(questions.expire_due)
+    """Questions, newest first, older than `before`; of one `status` or `principal`, or all."""
+    if parts.store.read(questions.due, parts.store.now()):
+        await parts.store.write(questions.expire_due)
     status = params.get("status")
     if status is not None and status not in get_args(Status):
         listed = ", ".join(get_args(Status))
@@ -25,6 +26,7 @@ async def listing(parts: Parts, params: Mapping[str, Any]) -> Any:
         cast("Status | None", status),
         whole(params, "limit", 100),
         optional(params, "principal"),
+        optional(params, "before"),
     )
     return {"questions": [question_json(row) for row in rows]}
 

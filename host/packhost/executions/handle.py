@@ -229,6 +229,7 @@ class Handle:
             disclose=manner.disclose,
             reason=manner.reason,
             turn=manner.turn,
+            consent=manner.consent,
         )
         self._active.calling += 1
         try:
@@ -302,6 +303,7 @@ class Handle:
             intent="mandatory" if self._request.spec.get("intent") == "mandatory" else "best-effort",
             subagent=self._request.spec.get("subagent"),
             secrets=self._request.secrets,
+            end_user=self._request.end_user,
         )
 
 

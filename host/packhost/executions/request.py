@@ -25,6 +25,8 @@ class Request:
     narrowing: tuple[Layer, ...] = ()
     secrets: bool = True
     """Whether tools that its calls bring may be given secrets."""
+    end_user: bool = False
+    """Whether an end user asked for it."""
 
     def as_text(self) -> str:
         """The request as JSON text."""
@@ -33,13 +35,15 @@ class Request:
             for layer in self.narrowing
         ]
         more = {} if self.secrets else {"secrets": False}
+        more |= {"end_user": True} if self.end_user else {}
         return as_text({"spec": self.spec, "background": self.background, "narrowing": layers, **more})
 
 
 def request_of(row: ExecutionRow) -> Request:
     """What a run was started with."""
     raw = json.loads(row.spec_json)
-    return Request(raw["spec"], raw["background"], _layers(raw["narrowing"]), raw.get("secrets", True))
+    secrets, end_user = raw.get("secrets", True), raw.get("end_user", False)
+    return Request(raw["spec"], raw["background"], _layers(raw["narrowing"]), secrets, end_user)
 
 
 def shown(row: ExecutionRow) -> dict[str, Any]:

@@ -149,7 +149,13 @@ class Runs:
             parent=context.run_id,
             agent=spec.get("agent"),
             spec_json=redact_json_text(
-                Request(spec, background, narrowing, getattr(caller, "secrets", True)).as_text(),
+                Request(
+                    spec,
+                    background,
+                    narrowing,
+                    getattr(caller, "secrets", True),
+                    getattr(caller, "end_user", False),
+                ).as_text(),
                 self._configuration().redact,
             ),
         )

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
+from packhost.errors import Conflict, NotFound, PackhostError
 from packhost.gate.operators import Operators
-from packhost.rules.approvals import Assurance, Vote, tally
+from packhost.rules.approvals import Assurance, Vote, person, tally
 from packhost.rules.policy import Decision
 from packhost.rules.statements import decision_statement
 from packhost.store.base import Reading
-from packhost.store.ops import executions
+from packhost.store.ops import approvals, executions
 from packhost.store.rows import ApprovalAnswer, ApprovalRow
 
 
@@ -44,6 +46,8 @@ def sound(row: ApprovalRow, decision: Decision | None, operators: Operators) -> 
     needed, assurance = row.approvers_needed, row.assurance
     if decision is not None:
         needed, assurance = max(needed, decision.approvers), _higher(assurance, decision.assurance)
+    if any(answer.role == "end-user" for answer in answers) and not _consent(row, decision):
+        return False
     votes = [Vote(answer.by, answer.verdict == "approve", answer.assurance) for answer in answers]
     return tally(votes, needed, assurance) == "approved"
 
@@ -61,9 +65,52 @@ def _higher(first: Assurance, second: Assurance) -> Assurance:
 
 def weaker(row: ApprovalRow, decision: Decision) -> bool:
     """Whether the question was put on terms that are less than the call needs now."""
-    return row.approvers_needed < decision.approvers or (
-        row.assurance == "client" and decision.assurance == "operator"
+    return (
+        row.approvers_needed < decision.approvers
+        or (row.assurance == "client" and decision.assurance == "operator")
+        or (approvals.told(row)["approver"] == "end-user" and not decision.consent)
     )
+
+
+def _consent(row: ApprovalRow, decision: Decision | None) -> bool:
+    """Whether an end user's answer counts: when it was asked, and by what is decided now."""
+    return approvals.told(row)["approver"] == "end-user" and (decision is None or decision.consent)
+
+
+def own(row: ApprovalRow, answer: ApprovalAnswer, session: str) -> ApprovalAnswer:
+    """The answer as that of the end user for whom the run goes; `session` is the one they speak from.
+
+    :raises NotFound: it is another's, or of another session of theirs.
+    :raises PackhostError: `POLICY_DENIED` where it is not theirs to answer.
+    """
+    if (row.principal, row.session_id) != (answer.by, session):
+        raise NotFound(
+            f"there is no approval `{row.id}` of this session",
+            hint="answer in the session whose run asks: `session_id` of its envelope",
+        )
+    if approvals.told(row)["approver"] != "end-user":
+        raise PackhostError(
+            f"approval `{row.id}` is for whoever answers for the workspace to decide",
+            code="POLICY_DENIED",
+            hint="wait for an operator's answer",
+        )
+    return replace(answer, role="end-user")
+
+
+def another_person(row: ApprovalRow, answer: ApprovalAnswer) -> None:
+    """Raise `Conflict` when the same person has approved with the same assurance already."""
+    if answer.verdict != "approve" or row.status != "pending":
+        return
+    for former in row.answers:
+        if person(former.by) == person(answer.by) and former.assurance in (answer.assurance, "operator"):
+            raise Conflict(
+                f"`{answer.by}` has approved `{row.id}` already, and it needs {row.approvers_needed} people",
+                code="APPROVAL_REQUIRED",
+                hint="another person must agree, under a name of their own",
+                status=row.status,
+                decided_by=None,
+                consumed_by=None,
+            )
 
 
 def may_last(tx: Reading, run_id: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal
 import anyio
 
 from packhost.errors import Conflict, NotFound, PackhostError
-from packhost.gate.answers import sound, statement_of, weaker
+from packhost.gate.answers import another_person, own, sound, statement_of, weaker
 from packhost.gate.configuration import Terms
 from packhost.gate.context import Deadline, GateContext, refused
 from packhost.gate.display import as_text
@@ -88,7 +88,8 @@ class Approvals:
         if granted is not None:
             return Approved(grant_id=granted)
         terms = self._terms()
-        if terms.unattended == "reject" and unattended(asker, caller):
+        asked_of_owner = not evaluation.decision.consent
+        if terms.unattended == "reject" and asked_of_owner and unattended(asker, caller):
             return Refusal(
                 "APPROVAL_MODE_UNSUPPORTED",
                 f"`{evaluation.entry.tool.id}` needs a person, and this caller's channel can ask none",
@@ -203,6 +204,7 @@ class Approvals:
                     "tool_type": tool.spec.kind,
                     "iteration": evaluation.turn,
                     "timeout": terms.timeout,
+                    **({"approver": "end-user"} if decision.consent else {}),
                     **({approvals.PREVIEW: evaluation.redact(preview)} if cuts(preview) else {}),
                 }
             ),
@@ -325,17 +327,22 @@ class Approvals:
         reason: str = "",
         signed: Signed | None = None,
         grant: NewGrant | None = None,
+        session: str | None = None,
     ) -> ApprovalRow:
         """Record a person's answer; the first one wins.
 
-        With `signed` it is an operator's. `grant` is given along with an approval that decides.
+        With `signed` it is an operator's. `grant` is given along with an approval that decides. With
+        `session` it is the end user's in whose session the run asks.
 
-        :raises NotFound: when there is no such record.
+        :raises NotFound: when there is no such record, or none of that session's.
         :raises Conflict: when it is no longer pending, or this person has approved it already.
-        :raises PackhostError: `APPROVAL_MODE_UNSUPPORTED` when it needs an operator's signature.
+        :raises PackhostError: `APPROVAL_MODE_UNSUPPORTED` when it needs an operator's signature,
+            `POLICY_DENIED` when it is the owner's to answer and not the end user's.
         """
         row = self._store.read(approvals.get, approval_id)
         answer = ApprovalAnswer(verdict, by, channel, reason)
+        if session is not None:
+            answer = own(row, answer, session)
         if signed is not None:
             said = statement_of(row, verdict, reason, by, signed.at)
             self._operators.check(said, signed, self._now())
@@ -344,8 +351,6 @@ class Approvals:
             raise self._operators.missing(
                 f"approval `{approval_id}` needs an operator", f"packhost approvals approve {approval_id}"
             )
-        if verdict == "approve" and row.status == "pending":
-            _another_person(row, answer)
         return await self._store.write(_answer, approval_id, answer, grant)
 
 
@@ -355,22 +360,8 @@ def unattended(asker: Asker | None, caller: Caller) -> bool:
 
 
 def _answer(tx: Tx, approval_id: str, answer: ApprovalAnswer, grant: NewGrant | None) -> ApprovalRow:
+    another_person(approvals.get(tx, approval_id), answer)
     row = approvals.answer(tx, approval_id, answer)
     if grant is not None and row.status == "approved":
         grants.add(tx, grant)
     return row
-
-
-def _another_person(row: ApprovalRow, answer: ApprovalAnswer) -> None:
-    """Raise `Conflict` when the same person has approved with the same assurance already."""
-    person = answer.by.strip().casefold()
-    for former in row.answers:
-        if former.by.strip().casefold() == person and former.assurance in (answer.assurance, "operator"):
-            raise Conflict(
-                f"`{answer.by}` has approved `{row.id}` already, and it needs {row.approvers_needed} people",
-                code="APPROVAL_REQUIRED",
-                hint="another person must agree, under a name of their own",
-                status=row.status,
-                decided_by=None,
-                consumed_by=None,
-            )

@@ -106,7 +106,10 @@ def evaluate(
     decision = decide(facts, configuration.policies, level)
     if request.ask and decision.verdict == "allow":
         decision = replace(
-            decision, verdict="ask", reasons=(Reason("default", request.ask), *decision.reasons)
+            decision,
+            verdict="ask",
+            reasons=(Reason("default", request.ask), *decision.reasons),
+            consent=request.consent and request.top_level and request.caller.end_user,
         )
     if decision.verdict == "deny":
         return stopped("decide", denied(entry, decision))

@@ -36,6 +36,9 @@ class PausedReason(Model):
     parameters: Any = None
     awaitReason: str | None = None
     approvalId: str | None = None
+    approver: Literal["owner", "end-user"] | None = Field(
+        default=None, description="Who may answer an approval: also the end user of the run, or not."
+    )
     toolCallId: str | None = Field(
         default=None, description="The call that waits; of calls that the caller is to make the first."
     )
@@ -145,6 +148,7 @@ def _paused(row: ExecutionRow, asked: ApprovalRow | QuestionRow | None) -> dict[
             parameters=asked.arguments,
             awaitReason="approval_required",
             approvalId=asked.id,
+            approver=call["approver"],
             toolCallId=call["tool_call_id"],
             toolType=call["tool_type"],
             iteration=call["iteration"],

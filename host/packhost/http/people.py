@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from packhost.control import grants, people
 from packhost.errors import PackhostError
 from packhost.http.auth import demand
 from packhost.http.kit import Call, Model, Reply
 from packhost.http.problems import Problem, of_error
+from packhost.http.runs import SESSION
 from packhost.rules.autonomy import Level, rank
 from packhost.store.ops import approvals, sessions
+from packhost.store.rows import ApprovalRow
+
+_LIST: Final = "list them with `GET /v1/approvals`"
 
 
 class Signed(Model):
@@ -37,7 +43,19 @@ class Decision(Model):
 
     decision: Literal["approve", "deny"]
     reason: str = Field("", max_length=1_000)
-    always: Always | None = None
+    session_id: str | None = Field(
+        None,
+        pattern=SESSION,
+        validation_alias=AliasChoices("session_id", "sessionId"),
+        description="The session whose run asks: an end user has to name it, and answers for it alone.",
+    )
+    run_id: str | None = Field(
+        None,
+        max_length=128,
+        validation_alias=AliasChoices("run_id", "executionId"),
+        description="The run that asks; 404 where it is another.",
+    )
+    always: Always | None = Field(None, description="Not for an end user.")
     signed: Signed | None = Field(None, description="Needed to approve where an operator is set up.")
 
 
@@ -56,6 +74,7 @@ class Answered(Model):
     verdict: Literal["approve", "deny"]
     channel: str
     assurance: Literal["client", "operator"]
+    role: Literal["end-user"] | None = Field(description="`end-user` where one answered for themselves.")
 
 
 class Approval(Model):
@@ -71,8 +90,11 @@ class Approval(Model):
     names: list[str]
     prompt: str = Field(description="The whole question, as every channel shows it.")
     assurance: Literal["client", "operator"]
-    approvers_needed: int
-    answers: list[Answered]
+    approver: Literal["owner", "end-user"] = Field(
+        description="Who may answer: whoever answers for the workspace, or also the end user of the run."
+    )
+    approvers_needed: int = Field(description="So many different people have to agree.")
+    answers: list[Answered] = Field(description="Who has answered so far, first to last.")
     session_id: str
     run_id: str | None
     principal: str
@@ -185,9 +207,12 @@ async def approvals_show(call: Call) -> Reply:
 
 
 async def approvals_decide(call: Call) -> Reply:
-    """`POST /v1/approvals/{id}/decide`: an operator's answer; the first one wins."""
-    _asked(call)
-    body: Decision = call.body
+    """`POST /v1/approvals/{id}/decide`: an operator's answer, or the end user's; the first one wins."""
+    row, body = _asked(call), call.body
+    if body.session_id not in (None, row.session_id) or body.run_id not in (None, row.run_id):
+        raise _no_approval(row.id)
+    if call.identity.role != "operator":
+        return await _own_decision(call, body)
     params: dict[str, Any] = {
         "id": call.path["id"],
         "verdict": body.decision,
@@ -197,13 +222,45 @@ async def approvals_decide(call: Call) -> Reply:
     }
     if body.always is not None:
         params["always"] = body.always.model_dump(exclude_none=True)
-    try:
+    with _told():
         return Reply(await people.approvals_decide(call.parts, params))
+
+
+async def _own_decision(call: Call, body: Decision) -> Reply:
+    """The answer of an end user to what a run of theirs asks them: this once, and in this session alone."""
+    if call.identity.role != "end-user":
+        raise Problem(
+            403, "FORBIDDEN", "a program answers nothing", hint="a person answers, by their own token"
+        )
+    if body.always is not None or body.signed is not None:
+        raise Problem(
+            403, "FORBIDDEN", "an end user allows a call this once", hint="leave out `always` and `signed`"
+        )
+    if body.session_id is None:
+        raise Problem(
+            400,
+            "INVALID_INPUT",
+            "`session_id` is missing",
+            hint="name the session whose run asks",
+            path="/session_id",
+        )
+    who, session = call.identity.principal, body.session_id
+    with _told():
+        row = await call.parts.gate.decide(
+            call.path["id"], body.decision, by=who, channel="api", reason=body.reason, session=session
+        )
+    return Reply({**people.approval_json(row), "grant": None})
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What stands in the way of an answer, as a problem: a missing signature, or an answer given before."""
+    try:
+        yield
     except PackhostError as error:
         if error.code not in ("APPROVAL_MODE_UNSUPPORTED", "APPROVAL_DENIED"):
             raise
         problem = of_error(error)
-        # what stands in the way is a missing signature, or an answer that was given before
         problem.status = 403 if error.code == "APPROVAL_MODE_UNSUPPORTED" else 409
         raise problem from None
 
@@ -236,13 +293,25 @@ async def autonomy(call: Call) -> Reply:
     params = {"id": session_id, "level": body.level, "reason": body.reason, "expires_in": body.expires_in}
     if rank(body.level) > rank(present):
         demand(call.identity, "approvals:decide")
+        if call.identity.role != "operator":
+            raise Problem(
+                403,
+                "FORBIDDEN",
+                "more autonomy is an operator's to give",
+                hint="ask one, or use another token",
+            )
         return Reply(await people.sessions_raise(call.parts, params))
     return Reply(await people.sessions_lower(call.parts, params))
 
 
-def _asked(call: Call) -> None:
-    """Hold the caller to what they may see: 404 for another's question."""
-    call.owned(approvals.get, call.path["id"], "approval", "list them with `GET /v1/approvals`")
+def _asked(call: Call) -> ApprovalRow:
+    """The question, where the caller may see it; 404 for another's."""
+    row: ApprovalRow = call.owned(approvals.get, call.path["id"], "approval", _LIST)
+    return row
+
+
+def _no_approval(id: str) -> Problem:
+    return Problem(404, "NOT_FOUND", f"there is no approval `{id}` of that session and run", hint=_LIST)
 
 
 def _sealed(call: Call, about: str, last: str | None) -> str | None:

@@ -17,6 +17,7 @@ class QuestionsQuery(Model):
     """Which questions, and how many."""
 
     status: Literal["pending", "accepted", "declined", "cancelled", "expired"] | None = None
+    cursor: str | None = Field(None, description="`next` of the page before.")
     limit: int = Field(50, ge=1, le=500)
 
 
@@ -45,9 +46,10 @@ class ToolQuestion(Model):
 
 
 class ToolQuestions(Model):
-    """Questions, newest first."""
+    """A page of questions, newest first; `next` is `null` on the last one."""
 
     questions: list[ToolQuestion]
+    next: str | None
 
 
 class ToolAnswer(Model):
@@ -59,10 +61,16 @@ class ToolAnswer(Model):
 
 async def listing(call: Call) -> Reply:
     """`GET /v1/questions`: what was asked for the caller's principal, newest first; all for who sees all."""
-    params: dict[str, Any] = {"limit": call.query.limit, "status": call.query.status}
+    query, about = call.query, f"questions {call.identity.principal}"
+    before = call.shared.cursors.read(about, query.cursor)
+    params: dict[str, Any] = {"limit": query.limit, "status": query.status, "before": before}
     if not call.identity.sees_all:
         params["principal"] = call.identity.principal
-    return Reply(await operations.listing(call.parts, params))
+    found = (await operations.listing(call.parts, params))["questions"]
+    full = len(found) == query.limit
+    return Reply(
+        {"questions": found, "next": call.shared.cursors.seal(about, found[-1]["id"]) if full else None}
+    )
 
 
 async def show(call: Call) -> Reply:
@@ -72,7 +80,10 @@ async def show(call: Call) -> Reply:
 
 
 async def answer(call: Call) -> Reply:
-    """`POST /v1/questions/{id}/answer`: a person's answer; the first one stands. It approves nothing."""
+    """`POST /v1/questions/{id}/answer`: an operator's answer, or the end user's whom a run of theirs asks.
+
+    The first one stands. It approves nothing.
+    """
     _asked(call)
     body: ToolAnswer = call.body
     params = {"id": call.path["id"], "action": body.action, "content": body.content, "channel": "api"}

@@ -50,12 +50,15 @@ class Manner:
     `top_level`: it is a call of an agent that nobody else's run started; only such a one may ask a person for
     input. `disclose`: its arguments may be shown where it waits for that. `reason`: why the model says that
     it makes it, shown to whoever is asked as nobody's word. `turn`: in which of the run's turns, from 1.
+    `consent`: where a person is asked for no other reason than the run's own `ask`, the end user for whom it
+    goes may answer, of a top-level call.
     """
 
     top_level: bool = False
     disclose: bool = False
     reason: str = ""
     turn: int | None = None
+    consent: bool = False
 
 
 PLAIN = Manner()

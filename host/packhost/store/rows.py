@@ -199,7 +199,7 @@ class ApprovalAnswer:
     """One person's answer; `at` is set by the store when it is left out.
 
     `assurance` is how sure the channel was that a person answered; `signature` an operator's, over
-    the answer and what it is for.
+    the answer and what it is for. `role` is `end-user` where one answered what their own run asked.
     """
 
     verdict: AnswerVerdict
@@ -209,6 +209,7 @@ class ApprovalAnswer:
     assurance: Assurance = "client"
     at: float = 0.0
     signature: str = ""
+    role: Literal["", "end-user"] = ""
 
 
 @dataclass(frozen=True, slots=True)

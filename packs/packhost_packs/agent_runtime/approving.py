@@ -16,6 +16,8 @@ from packhost_packs.agent_runtime.spawning import named
 
 REASON = "approval_reason"
 """The parameter by which a model says why it makes a call."""
+APPROVER = "approver"
+"""The member by which a saved agent says who answers what it asks: `owner`, or `end-user`."""
 LONGEST = 500
 """Characters of a reason that a person is shown."""
 _WHY = {
@@ -27,8 +29,10 @@ _WHY = {
 
 def joined(agent: Mapping[str, Any] | None, asked: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What holds for a run of a saved agent: the stricter of the two in everything."""
-    if agent is None or asked is None:
-        return dict(agent) if asked is None and agent is not None else None if asked is None else dict(asked)
+    if agent is None:
+        return None if asked is None else {name: asked[name] for name in asked if name != APPROVER}
+    if asked is None:
+        return dict(agent)
     found: dict[str, Any] = {}
     both = [one["require"] for one in (agent, asked) if one.get("require") is not None]
     if any(one is True for one in both):
@@ -41,6 +45,8 @@ def joined(agent: Mapping[str, Any] | None, asked: Mapping[str, Any] | None) -> 
     choices = [one["choices"] for one in (agent, asked) if one.get("choices") is not None]
     if choices:
         found["choices"] = {"always_allow": all(one.get("always_allow", True) for one in choices)}
+    if agent.get(APPROVER) is not None:  # the workspace's to say, and never a request's
+        found[APPROVER] = agent[APPROVER]
     return found
 
 
@@ -60,6 +66,8 @@ class Approving:
     ask_why: bool
     disclosed: Sequence[str]
     top_level: bool
+    consent: bool = False
+    """Whether the end user for whom the run goes may answer what the run itself asks."""
 
     def asks(self, tool: OfferedTool) -> bool:
         """Whether the run itself wants a person before each call of a tool."""
@@ -81,7 +89,7 @@ class Approving:
             reason = str(given[REASON])[:LONGEST]
             given = {name: value for name, value in given.items() if name != REASON}
         disclose = bool(self.disclosed) and named(tool, self.disclosed)
-        return given, Manner(top_level=self.top_level, disclose=disclose, reason=reason)
+        return given, Manner(self.top_level, disclose, reason, consent=self.consent)
 
     def _asks_why(self, tool: OfferedTool) -> bool:
         own = tool.input_schema.get("properties", {})
@@ -96,4 +104,5 @@ def approving_of(spec: Mapping[str, Any]) -> Approving:
         bool(approval.get("request_reason")),
         tuple((spec.get("disclose_tool_arguments") or {}).get("tools", ())),
         top_level=not spec.get("depth"),
+        consent=approval.get(APPROVER) == "end-user",
     )

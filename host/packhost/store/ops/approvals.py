@@ -79,13 +79,15 @@ def request(tx: Tx, new: NewApproval) -> ApprovalRow:
 def told(row: ApprovalRow) -> dict[str, Any]:
     """Of the call that is asked for: how the run's model named it, its tool's kind, the run's turn, from 1.
 
-    With them the seconds that a person has, and when they were asked. What is not known is `None`.
+    With them the seconds that a person has, when they were asked, and who may answer. What is not known is
+    `None`.
     """
     known = json.loads(row.told_json)
     return {
         **{name: known.get(name) for name in ("tool_call_id", "tool_type", "iteration")},
         "timeout": known.get("timeout") or max(row.expires_at - row.created_at, 0.0),
         "started_at": row.created_at,
+        "approver": "end-user" if known.get("approver") == "end-user" else "owner",
     }
 
 
@@ -138,6 +140,7 @@ def answer(tx: Tx, id: str, given: ApprovalAnswer) -> ApprovalRow:
         "assurance": given.assurance,
         "reason": given.reason,
         "signature": given.signature,
+        **({"role": given.role} if given.role else {}),
     }
     kind = f"approval.{status}" if decided else "approval.answered"
     _record(tx, kind, id, data, row.run_id or row.execution_id, given.by)

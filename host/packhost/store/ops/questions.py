@@ -205,10 +205,14 @@ def get(tx: Reading, id: str) -> QuestionRow:
 
 
 def listing(
-    tx: Reading, status: Status | None = "pending", limit: int = 100, principal: str | None = None
+    tx: Reading,
+    status: Status | None = "pending",
+    limit: int = 100,
+    principal: str | None = None,
+    before: str | None = None,
 ) -> tuple[QuestionRow, ...]:
-    """Forms, newest first; of one status, of one principal, or all."""
-    wanted, params = ["1=1"], list[Any]()
+    """Forms, newest first, older than the form `before`; of one status, of one principal, or all."""
+    wanted, params = ["id<?"], list[Any]([before or "\x7f"])
     for column, value in (("status", status), ("principal", principal)):
         if value is not None:
             wanted.append(f"{column}=?")
