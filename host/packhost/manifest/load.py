@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -72,6 +73,21 @@ def parse_manifest(
 
     Raises `ManifestInvalid` with a place, and every problem in `data["problems"]`.
     """
+    document, manifest = _parsed(source, name)
+    pack = manifest.id
+    problems = [
+        Problem("MANIFEST_INVALID", message, hint, document.place(path), pack, dotted(path))
+        for path, message, hint in manifest_faults(manifest, shipped=shipped, kinds=kinds)
+    ]
+    if problems:
+        raise error_of(ManifestInvalid, problems)
+    return LoadedManifest(manifest, source, document)
+
+
+# A start asks for the same few manifests again and again: for a section's schema, in the accepted copy and in
+# the file, and for the registry. What is parsed is frozen, so that one copy serves all.
+@lru_cache(maxsize=32)
+def _parsed(source: bytes, name: str) -> tuple[Document, PackManifest]:
     document = read_yaml(source, name, error=ManifestInvalid)
     if not isinstance(document.data, dict):
         raise ManifestInvalid(
@@ -84,10 +100,4 @@ def parse_manifest(
     except ValidationError as error:
         found = explain_errors(error, document, PackManifest, code="MANIFEST_INVALID", pack=pack)
         raise error_of(ManifestInvalid, found) from None
-    problems = [
-        Problem("MANIFEST_INVALID", message, hint, document.place(path), pack, dotted(path))
-        for path, message, hint in manifest_faults(manifest, shipped=shipped, kinds=kinds)
-    ]
-    if problems:
-        raise error_of(ManifestInvalid, problems)
-    return LoadedManifest(manifest, source, document)
+    return document, manifest
