@@ -24,7 +24,7 @@ ROWS = (
     {"gate"},
     {"executions"},
     {"server", "clients", "control", "telemetry"},
-    {"http", "client"},
+    {"http", "client", "console"},
     {"transports", "docgen"},
     {"app"},
     {"cli"},

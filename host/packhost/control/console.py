@@ -34,6 +34,8 @@ _NAME: Final = 64
 RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("status", "explain", "tools.list", "tools.show", "packs.list"), "tools:read"),
     **dict.fromkeys(("approvals.list", "approvals.show", "grants.offer"), "approvals:read"),
+    **dict.fromkeys(("accept.changes",), "tools:read"),
+    **dict.fromkeys(("approvals.preview",), "approvals:read"),
     **dict.fromkeys(("questions.list", "questions.show"), "approvals:read"),
     **dict.fromkeys(("approvals.decide", "questions.answer"), "approvals:decide"),
     **dict.fromkeys(("grants.list", "grants.show", "grants.propose"), "grants:read"),
@@ -43,6 +45,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("runs.pause", "runs.resume", "runs.abort"), "runs:write"),
     **dict.fromkeys(("sessions.raise", "sessions.lower"), "sessions:write"),
     **dict.fromkeys(("audit.head", "audit.verify", "audit.search", "audit.export"), "audit:read"),
+    **dict.fromkeys(("audit.event", "store.info"), "audit:read"),
     **dict.fromkeys(("changes.wait",), "tools:read"),
 }
 """The operations that a console may ask for, and what a session must be allowed for each."""
@@ -153,7 +156,22 @@ async def enter(parts: Parts, params: Mapping[str, Any]) -> Any:
         "waiting": parts.store.read(consoles.waiting),
         "head": parts.store.read(events.head).id,
         "workspace": str(parts.workspace.root.path),
+        "store": parts.store.workspace,
+        "passkeys": _usable(parts),
     }
+
+
+async def door(parts: Parts, params: Mapping[str, Any]) -> Any:
+    """What somebody who is not signed in yet must know: whether there is an operator, and which passkeys."""
+    return {
+        "operator": parts.gate.operators.standing().state,
+        "passkeys": _usable(parts),
+        "workspace": str(parts.workspace.root.path),
+    }
+
+
+def _usable(parts: Parts) -> list[dict[str, str]]:
+    return [{"credential": one.credential, "rp_id": one.rp_id} for one in parts.gate.operators.passkeys()]
 
 
 async def leave(parts: Parts, params: Mapping[str, Any]) -> Any:

@@ -13,8 +13,9 @@ from packhost.journal import digest
 
 _URL: Final = re.compile(r"http://(?:127\.0\.0\.1|(?:[a-z0-9-]{1,63}\.)?localhost|\[::1\]):[0-9]{1,5}")
 _MOST: Final = 256
-"""Tickets and nonces that are out at once; the oldest gives way."""
-TICKET_LASTS: Final = 120.0
+"""Tickets, and nonces, that are out at once; the oldest gives way."""
+Kind = Literal["ticket", "nonce"]
+LASTS: Final = 120.0
 """Seconds for which a ticket or a nonce can be used."""
 
 
@@ -28,7 +29,7 @@ class Consoles:
 
     def __init__(self) -> None:
         self._urls: dict[object, str] = {}
-        self._out: dict[str, float] = {}
+        self._out: dict[Kind, dict[str, float]] = {"ticket": {}, "nonce": {}}
 
     @property
     def url(self) -> str | None:
@@ -45,18 +46,18 @@ class Consoles:
         finally:
             del self._urls[key]
 
-    def give_out(self, kind: Literal["ticket", "nonce"], now: float) -> str:
-        """A secret that is good once, for `TICKET_LASTS` seconds."""
-        self._out = {key: until for key, until in self._out.items() if until > now}
-        while len(self._out) >= _MOST:
-            del self._out[next(iter(self._out))]
+    def give_out(self, kind: Kind, now: float) -> str:
+        """A secret that is good once, for `LASTS` seconds."""
+        out = {key: until for key, until in self._out[kind].items() if until > now}
+        while len(out) >= _MOST:
+            del out[next(iter(out))]
         made = secrets.token_urlsafe(32)
-        self._out[digest(f"{kind} {made}")] = now + TICKET_LASTS
+        self._out[kind] = {**out, digest(made): now + LASTS}
         return made
 
-    def take_back(self, kind: Literal["ticket", "nonce"], given: str, now: float) -> bool:
+    def take_back(self, kind: Kind, given: str, now: float) -> bool:
         """Whether it was given out and not used yet; from now on it is used."""
-        return self._out.pop(digest(f"{kind} {given}"), 0.0) > now
+        return self._out[kind].pop(digest(given), 0.0) > now
 
 
 def checked_url(given: str) -> str:

@@ -81,6 +81,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "audit.export": audit.export,
     "changes.wait": changes.wait,
     "console.opened": changes.console,
+    "console.door": console.door,
     "console.nonce": console.nonce,
     "console.ticket": console.ticket,
     "console.login": console.login,
