@@ -73,10 +73,16 @@ def parse_manifest(
 
     Raises `ManifestInvalid` with a place, and every problem in `data["problems"]`.
     """
+    return _sound(source, name, shipped, None if kinds is None else frozenset(kinds))
+
+
+# A start asks for the same few manifests again and again: for a section's schema, in the accepted copy and in
+# the file, and for the registry. What comes of it is frozen, so that one serves all.
+@lru_cache(maxsize=64)
+def _sound(source: bytes, name: str, shipped: bool, kinds: frozenset[str] | None) -> LoadedManifest:
     document, manifest = _parsed(source, name)
-    pack = manifest.id
     problems = [
-        Problem("MANIFEST_INVALID", message, hint, document.place(path), pack, dotted(path))
+        Problem("MANIFEST_INVALID", message, hint, document.place(path), manifest.id, dotted(path))
         for path, message, hint in manifest_faults(manifest, shipped=shipped, kinds=kinds)
     ]
     if problems:
@@ -84,8 +90,6 @@ def parse_manifest(
     return LoadedManifest(manifest, source, document)
 
 
-# A start asks for the same few manifests again and again: for a section's schema, in the accepted copy and in
-# the file, and for the registry. What is parsed is frozen, so that one copy serves all.
 @lru_cache(maxsize=32)
 def _parsed(source: bytes, name: str) -> tuple[Document, PackManifest]:
     document = read_yaml(source, name, error=ManifestInvalid)
