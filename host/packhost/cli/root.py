@@ -17,6 +17,7 @@ Exit codes: 0 ok · 1 the tool failed · 2 usage or configuration · 3 refused �
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "init": ("init", "Write a first packhost.yaml here, and accept it."),
     "accept": ("accept", "Look at what packhost.yaml asks for, and accept it."),
+    "adopt": ("adopt", "Put the MCP servers that a client has behind packhost."),
     "serve": ("serve", "Serve this workspace's tools over MCP."),
     "demo": ("demo", "Watch packhost govern an agent, in a few seconds."),
     "tools": ("tools", "What tools there are, and which are withheld."),

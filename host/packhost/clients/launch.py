@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packhost.errors import PackhostError
@@ -24,6 +24,8 @@ class Launch:
     command: str
     arguments: tuple[str, ...]
     variables: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables that the client's file has to hold the values of, since it held them before."""
 
 
 def launch(root: Path) -> Launch:

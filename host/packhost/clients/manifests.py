@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,10 +14,11 @@ from packhost.characters import visible
 from packhost.clients.proposals import Proposal, propose, words_of
 from packhost.clients.servers import Server
 from packhost.clients.writing import block, entry
-from packhost.errors import PackhostError
+from packhost.errors import ConfigInvalid, PackhostError
 from packhost.kinds.mcp.pins import Pins
 from packhost.manifest.load import parse_manifest
 from packhost.manifest.problems import problems_of
+from packhost.manifest.upstream import SECRET, scope_of
 from packhost.names import WIRE_LIMIT
 
 _RESERVED: Final = frozenset({"packhost", "inline"})
@@ -154,8 +156,56 @@ def _spec(
     return spec, tuple(notes)
 
 
+def upstream_block(server: Server, *, resources: bool, prompts: bool) -> dict[str, Any]:
+    """How a manifest says where the server is; what it offers beside tools is passed on, governed like them.
+
+    Raises `ConfigInvalid` for a URL that holds a secret.
+    """
+    found: dict[str, Any] = {}
+    if server.url is not None:
+        if SECRET.search(server.url):
+            raise ConfigInvalid(
+                f"the URL of the server `{server.name}` holds a secret", hint="give it by a header instead"
+            )
+        found["url"] = server.url
+        if server.sse:
+            found["transport"] = "sse"
+        if server.headers:
+            found["headers"] = dict(server.headers)
+    else:
+        found["command"] = list(without_secrets(server.command))
+        env = dict(server.env)
+        said = {name for word in server.command for name in SECRET.findall(word)}
+        env |= {name: f"{{{{secret:{name}}}}}" for name in sorted(said)}
+        if env:
+            found["env"] = env
+        if server.cwd is not None:
+            found["cwd"] = server.cwd
+    if server.start_timeout is not None:
+        found["start_timeout"] = f"{server.start_timeout:g}s"
+    found |= {name: "allow" for name, has in (("resources", resources), ("prompts", prompts)) if has}
+    return found
+
+
+def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
+    """The command line; where it holds secrets, a shell that takes them from its environment."""
+    if not any(SECRET.search(word) for word in command):
+        return tuple(command)
+    words = []
+    for word in command:
+        pieces = SECRET.split(word)
+        words.append(
+            "".join(
+                f'"${{{piece}}}"' if number % 2 else shlex.quote(piece) if piece else ""
+                for number, piece in enumerate(pieces)
+            )
+            or "''"
+        )
+    return ("/bin/sh", "-c", f"exec {' '.join(words)}")
+
+
 def _scopes(proposal: Proposal, server: Server, write_globs: Sequence[str]) -> list[str]:
-    scopes = []
+    scopes = [scope_of(server.url)] if server.url is not None else []
     if proposal.paths:
         scopes.append("path read **")
         if proposal.permission != "read":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,8 @@ class Server:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     url: str | None = None
+    sse: bool = False
+    """Whether it is reached by the older transport, as its client's file says."""
     headers: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[Secret, ...] = ()
     start_timeout: float | None = None
@@ -62,6 +65,11 @@ class Server:
     only: tuple[str, ...] | None = None
     """The tools that the client lets through; `None` for all."""
     without: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """What is run, or reached, in a line; secrets by name."""
+        return self.url or shlex.join(self.command)
 
     def revealed(self, text: str) -> str:
         """The text with its secrets filled in, to start the server as its client would."""
@@ -132,7 +140,8 @@ def read_server(
     if (bearer := _text(raw, "bearer_token_env_var")) is not None:
         headers["Authorization"] = f"Bearer {reading.variable(bearer, around.environ.get(bearer))}"
     address = reading.value("url", url or "")
-    return Server(name, url=address, headers=headers, secrets=reading.found, **_limits(raw))
+    sse = _text(raw, "type", "transport") == "sse"
+    return Server(name, url=address, sse=sse, headers=headers, secrets=reading.found, **_limits(raw))
 
 
 def _limits(raw: Mapping[str, Any]) -> dict[str, Any]:

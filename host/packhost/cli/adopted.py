@@ -1,0 +1,118 @@
+"""What `packhost adopt` says: of what was found, of what is proposed, of what was done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import click
+
+from packhost.characters import visible
+from packhost.clients.adopting import Candidate, Plan
+from packhost.clients.forms import TITLES
+from packhost.clients.keeping import Change
+from packhost.clients.manifests import ProposedTool
+from packhost.workspace.root import CONFIG_FILE
+
+Say = Callable[[str], object]
+_NAMED: Final = 12
+"""Tools of one permission that are named; the others are counted."""
+_DOUBTS: Final = 12
+
+
+def say_found(found: Sequence[Candidate], say: Say) -> None:
+    """The servers of each file, with what would be run, and the secrets that stay where they are."""
+    for line in _found(found):
+        say(line)
+
+
+def _found(found: Sequence[Candidate]) -> Iterator[str]:
+    for file in dict.fromkeys(one.file for one in found):
+        mine = [one for one in found if one.file is file]
+        yield f"{file.named} ({TITLES[file.client]}):"
+        width = max(len(visible(one.name)) for one in mine)
+        for one in mine:
+            yield f"  {visible(one.name).ljust(width)}  {_what(one)}"
+            if one.hint:
+                yield f"  {' ' * width}  ({visible(one.hint)})"
+        for section in file.sections:
+            for name in file.twice(section):
+                yield f"  `{visible(name)}` stands there twice: the last one counts, as for the client"
+
+
+def _what(one: Candidate) -> str:
+    if one.server is None:
+        return f"stays as it was: {visible(one.problem)}"
+    if one.problem:
+        return f"stays as it was: {visible(one.problem)}"
+    if one.same_as is not None:
+        return f"the same server as in {one.same_as.file.named}"
+    secrets = ", ".join(secret.name for secret in one.server.secrets)
+    return visible(one.server.where) + (f"   (kept secret: {secrets})" if secrets else "")
+
+
+def say_proposed(found: Sequence[Candidate], say: Say) -> None:
+    """What each server's tools would be allowed, and what to look at before."""
+    for one in found:
+        for line in _proposed(one):
+            say(line)
+
+
+def _proposed(one: Candidate) -> Iterator[str]:
+    name = click.style(visible(one.name), bold=True)
+    if one.same_as is not None and one.adopted:
+        return
+    if one.pack is None:
+        yield f"{name}: stays as it was: {visible(one.problem)}"
+        return
+    tools = one.pack.tools
+    counts = Counter(tool.proposal.permission for tool in tools)
+    said = ", ".join(f"{counts[one]} {one}" for one in ("read", "write", "admin") if counts[one])
+    yield f"{name}: {len(tools)} tools ({said or 'none'}), as the pack `{one.pack.id}`"
+    for permission in ("read", "write", "admin"):
+        names = [_tool(tool) for tool in tools if tool.proposal.permission == permission]
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            yield f"  {permission.ljust(5)}  {', '.join(names[:_NAMED])}{more}"
+    for original, why in one.pack.left_out:
+        yield f"  left out: `{visible(original)}`: {visible(why)}"
+    for doubt in one.doubts[:_DOUBTS]:
+        mark = click.style("! ", fg="yellow")
+        yield f"  {mark}{visible(doubt.key.partition(':')[2])}: {visible(doubt.text)}"
+    if len(one.doubts) > _DOUBTS:
+        yield f"  ! and {len(one.doubts) - _DOUBTS} more doubts"
+
+
+def _tool(tool: ProposedTool) -> str:
+    return f"{tool.name}*" if tool.notes else tool.name
+
+
+def say_changes(found: Sequence[Candidate], planned: Plan, change: Change) -> None:
+    """What was written, what is withheld, and the way back."""
+    adopted = [one for one in found if one.adopted]
+    stays = [one for one in found if not one.adopted]
+    click.echo("")
+    click.echo(f"wrote {CONFIG_FILE} and {len(planned.packs)} manifests below .packhost/, and accepted them")
+    for file in dict.fromkeys(one.file for one in adopted):
+        others = [visible(one.name) for one in stays if one.file is file]
+        beside = f", beside {', '.join(others)}" if others else ""
+        click.echo(f"{file.named} now starts packhost{beside or ' alone'}")
+    if planned.undecided:
+        packs = ", ".join(f"`{pack}`" for pack in planned.undecided)
+        click.echo(
+            f"withheld until you have looked at them (`packhost accept`): what raises doubts in {packs}"
+        )
+    missing = sorted(
+        {
+            secret.variable
+            for one in adopted
+            if one.server
+            for secret in one.server.secrets
+            if not secret.standing
+        }
+    )
+    if missing:
+        click.echo(f"start your client with {', '.join(missing)} in its environment, as before")
+    click.echo(f"the files as they were are in {change.folder}")
+    click.echo("take it back: packhost adopt --undo")
