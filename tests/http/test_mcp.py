@@ -13,10 +13,11 @@ import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import ElicitResult
 
 from packhost.control import tokens
 from packhost.http.api import build_api
-from packhost.store.ops import sessions
+from packhost.store.ops import approvals, sessions
 from packhost.transports.http import serve_http
 
 pytestmark = pytest.mark.anyio
@@ -141,3 +142,53 @@ async def test_over_sse_a_token_names_the_principal_too(doors) -> None:
     found = doors.host.store.read(sessions.listing, 100)
     assert [row.principal for row in found] == ["ci"]
     assert doors.host.principal != "ci", os.getuid()
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_an_end_user_answers_in_no_dialog_what_is_their_owners_to_answer(doors, era, project) -> None:
+    shown: list[str] = []
+
+    async def dialog(context: Any, params: Any) -> ElicitResult:
+        shown.append(params.message)
+        return ElicitResult(action="accept")
+
+    arguments = {"path": "src/a.txt", "content": "a"}
+    results = []
+    with anyio.fail_after(PATIENCE):
+        for role in ("end-user", "operator"):
+            async with httpx2.AsyncClient(headers=await doors.headers(role, "ann"), timeout=30) as http:
+                transport = streamable_http_client(f"{doors.url}/mcp", http_client=http)
+                async with Client(transport, mode=era, elicitation_callback=dialog) as client:
+                    results.append(await client.call_tool("workspace_write_file", arguments))
+                    if role == "end-user":
+                        assert shown == []
+                        assert not (project / "src" / "a.txt").exists()
+                        arguments = {**arguments, "content": "b"}
+    assert results[0].is_error
+    assert "APPROVAL_REQUIRED" in results[0].content[0].text
+    assert (len(shown), (project / "src" / "a.txt").read_text()) == (1, "b")
+
+
+async def test_neither_does_one_within_a_run_of_theirs(doors, project) -> None:
+    async def dialog(context: Any, params: Any) -> ElicitResult:
+        raise AssertionError("nothing is put to an end user")
+
+    asked = {"messages": [{"role": "user", "content": "go"}], "loop": True}
+    with anyio.fail_after(PATIENCE):
+        async with httpx2.AsyncClient(headers=await doors.headers("end-user", "ann"), timeout=30) as http:
+            transport = streamable_http_client(f"{doors.url}/mcp", http_client=http)
+            results: list[Any] = []
+            async with (
+                Client(transport, mode="legacy", elicitation_callback=dialog) as client,
+                anyio.create_task_group() as tasks,
+            ):
+
+                async def call() -> None:
+                    results.append(await client.call_tool("agent-runtime_execute-turn", asked))
+
+                tasks.start_soon(call)
+                while not (rows := doors.host.store.read(approvals.listing, "pending")):
+                    await anyio.sleep(0.01)
+                await doors.host.gate.decide(rows[0].id, "approve", by="bob", channel="api")
+    assert not results[0].is_error
+    assert (project / "src" / "turn.txt").read_text() == "turned"

@@ -131,7 +131,7 @@ class RunAsker:
             self._mine = prompt.waiting
             self._active.asked[self._mine] = None
             await self._mark()
-            if self._active.asker is not None:
+            if self._active.asker is not None and not prompt.withheld:
                 answer = await self._active.asker.ask(prompt)
                 if answer.verdict != "deferred":
                     return answer

@@ -21,7 +21,7 @@ from packhost.gate.display import as_text
 from packhost.gate.evaluate import Evaluation
 from packhost.gate.granting import Granting, path_names
 from packhost.gate.operators import Operators, Signed
-from packhost.gate.outcomes import Approved, prompt_of, required, settled, too_many, unproved
+from packhost.gate.outcomes import Approved, prompt_of, required, settled, too_many, unproved, withheld
 from packhost.gate.prompt import Question, cuts
 from packhost.gate.types import Asker, Caller, Deferred, Prompt, Refusal
 from packhost.kinds.context import CallContext
@@ -100,7 +100,7 @@ class Approvals:
             return row
         if row.status == "approved":
             return Approved(row.id, digest, answers_json=row.answers_json)
-        if asker is None and caller.run_id is None:
+        if caller.run_id is None and (asker is None or withheld(row)):
             return required(row)
         if deadline is None:
             return await self._wait(row, asker, evaluation.decision)
@@ -205,6 +205,7 @@ class Approvals:
                     "iteration": evaluation.turn,
                     "timeout": terms.timeout,
                     **({"approver": "end-user"} if decision.consent else {}),
+                    **({"end_user": True} if caller.end_user else {}),
                     **({approvals.PREVIEW: evaluation.redact(preview)} if cuts(preview) else {}),
                 }
             ),
@@ -229,7 +230,7 @@ class Approvals:
                 f"there is no approval `{approval_id}` of this client", hint="only its own can be put"
             )
         asker = context.asker if isinstance(context, GateContext) else None
-        if row.status == "pending" and asker is None:
+        if row.status == "pending" and (asker is None or withheld(row)):
             raise refused(required(row))
         if row.status == "pending":
             outcome = await self._wait(row, asker, nested=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from packhost.errors import StoreUnavailable
 from packhost.gate.types import Prompt, Refusal
 from packhost.names import ToolId
+from packhost.store.ops.approvals import told
 from packhost.store.rows import ApprovalRow
 
 
@@ -23,7 +25,15 @@ class Approved:
 def prompt_of(row: ApprovalRow, nested: bool | None = None) -> Prompt:
     """The question that a record stands for; asked from inside another call when `nested`."""
     inside = row.run_id is not None if nested is None else nested
-    return Prompt(row.id, row.tool, row.prompt, row.expires_at, inside)
+    operator = row.assurance == "operator"
+    return Prompt(
+        row.id, row.tool, row.prompt, row.expires_at, inside, operator=operator, withheld=withheld(row)
+    )
+
+
+def withheld(row: ApprovalRow) -> bool:
+    """Whether an end user asked for the call, and the question is for somebody else."""
+    return bool(json.loads(row.told_json).get("end_user")) and told(row)["approver"] == "owner"
 
 
 def settled(row: ApprovalRow) -> Approved | Refusal:
@@ -61,7 +71,8 @@ def required(row: ApprovalRow, note: str = "") -> Refusal:
     return Refusal(
         "APPROVAL_REQUIRED",
         f"`{row.tool}` waits for a person{f': {note}' if note else ''}",
-        f"a person decides with `packhost approvals approve {row.id}`; then make the identical call again",
+        f"a person decides with `packhost approvals approve {row.id}`, or in the console (`packhost console`); "
+        "then make the identical call again",
         approval_id=row.id,
         data={"expires_at": row.expires_at, "decide": f"packhost approvals approve {row.id}"},
     )

@@ -88,6 +88,8 @@ class CallRequest:
     """Whether it is a call of an agent that no other's run started: only such a one asks for input."""
     disclose: bool = False
     """Whether its arguments may be shown where it waits for a person's input."""
+    inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the client answered to what the call wanted of it; see `kinds.inputs`."""
     reason: str = ""
     """Why the model says that it makes the call: nobody's word, shown to whoever is asked."""
     turn: int | None = None
@@ -118,6 +120,8 @@ class Prompt:
     """Where a person is sent instead of filling in a form."""
     operator: bool = False
     """Whether only an operator can answer, which no dialog can prove."""
+    withheld: bool = False
+    """Whether it is not put to whoever calls: an end user does not answer what is their owner's to answer."""
 
     @property
     def waiting(self) -> str:
