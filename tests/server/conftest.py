@@ -92,11 +92,17 @@ async def pipes(server: GovernedServer) -> AsyncIterator[tuple[Any, Any]]:
 
 
 @asynccontextmanager
-async def serving(transport: str, era: str, key: bytes = b"k" * 32) -> AsyncIterator[Served]:
+async def serving(
+    transport: str,
+    era: str,
+    key: bytes = b"k" * 32,
+    prepare: Callable[[FakeHost], None] = lambda _: None,
+) -> AsyncIterator[Served]:
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         host = FakeHost(tasks)
         host.state_keys = [key]
+        prepare(host)
         server = build_server(host)
         served = Served(host, server, transport, era)
         if transport != "stdio":

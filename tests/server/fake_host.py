@@ -80,6 +80,7 @@ class FakeGate:
                 make_tool("write", "write"),
                 make_tool("turn", "write", config={"nested": True}),
                 make_tool("form", "write"),
+                make_tool("long", config={"task": "required"}),
                 make_tool("forms", "write", config={"nested": True}),
             )
         }
@@ -251,6 +252,8 @@ class FakeHost:
         self.provisions: dict[str, Provision] = {}
         self.state_keys = [b"k" * 32]
         self.afar = None
+        self.board: Any = None
+        self.console: str | None = None
         self.hold = 0.2
         self.approval_timeout = 60.0
         self.gate = FakeGate(self)

@@ -152,7 +152,7 @@ async def test_an_abandoned_call_in_flight_ends_when_its_question_expires(serve,
             first = await client.session.call_tool("demo_turn", {"questions": 1}, allow_input_required=True)
             assert isinstance(first, t.InputRequiredResult)
             with anyio.fail_after(5):
-                while served.server._flights._flights:
+                while served.server._calling._flights._flights:
                     await anyio.lowlevel.checkpoint()
     assert served.gate.ran == []
 
@@ -160,7 +160,7 @@ async def test_an_abandoned_call_in_flight_ends_when_its_question_expires(serve,
 async def test_an_answer_to_a_call_that_is_gone_names_the_run_to_resume(serve) -> None:
     async with serve("http", "modern") as served, served.client("accept") as client:
         first = await client.session.call_tool("demo_turn", {"questions": 1}, allow_input_required=True)
-        served.server._flights._flights.clear()
+        served.server._calling._flights._flights.clear()
         second = await client.session.call_tool(
             "demo_turn",
             {"questions": 1},

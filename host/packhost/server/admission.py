@@ -36,12 +36,20 @@ class Admission:
             "nothing happened: make the same call again once it serves anew, or at another host",
         )
 
-    def __enter__(self) -> None:
+    def begin(self) -> None:
+        """A call is under way."""
         self._under_way += 1
+
+    def end(self) -> None:
+        """It is no more."""
+        self._under_way -= 1
+        if not self._under_way:
+            self._none.set()
+
+    def __enter__(self) -> None:
+        self.begin()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._under_way -= 1
-        if not self._under_way:
-            self._none.set()
+        self.end()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
@@ -15,15 +15,13 @@ from mcp.server.context import ServerRequestContext
 from pydantic import ValidationError
 
 from packhost.gate.questions import PREFIX
-from packhost.gate.types import Answer, Asker, Prompt
-from packhost.server.callers import can_ask, can_link, is_modern
+from packhost.gate.types import Answer, Prompt
 from packhost.server.channel import Channel
+from packhost.server.reaching import FORM, Ways, linked
 
 _log = logging.getLogger(__name__)
 
 KEY: Final = "approve"
-FORM: Final[types.ElicitRequestedSchema] = {"type": "object", "properties": {}}
-"""No field at all: accepting the form alone approves."""
 BEAT: Final = 3.0
 """Seconds between two reports to a client that is held."""
 _ROUNDS: Final = 8
@@ -45,6 +43,8 @@ class Round:
     nested: bool = False
     key: str | None = None
     """The relayed call's own, from its first round on: what ran in any of them runs in no later one."""
+    way: str = "form"
+    """How it was put: by a `form`, by a `page` of the console; or that page is `opened` by now."""
 
     @property
     def last(self) -> bool:
@@ -57,7 +57,7 @@ class Round:
 
     def seal(self) -> str:
         """The state as text; the server's boundary encrypts it."""
-        return json.dumps([self.number, self.subject, self.flight, self.nested, self.key])
+        return json.dumps([self.number, self.subject, self.flight, self.nested, self.key, self.way])
 
 
 def round_of(state: str | None) -> Round:
@@ -78,6 +78,34 @@ def put(
         params = types.ElicitRequestURLParams(message=text, url=url)
     ask = types.ElicitRequest(params=params)
     return types.InputRequiredResult(input_requests={KEY: ask}, request_state=round.seal())
+
+
+def put_question(
+    prompt: Prompt, ways: Ways, after: Round, *, opened: bool = False
+) -> types.InputRequiredResult:
+    """Have the client put a question and make the same call again.
+
+    Where the person has `opened` its page already, the client only comes back for what was decided.
+    """
+    request = None if opened else ways.request(prompt)
+    if request is None:
+        return types.InputRequiredResult(request_state=replace(after, way="opened").seal())
+    way = "form" if ways.page(prompt) is None else "page"
+    return types.InputRequiredResult(
+        input_requests={KEY: request}, request_state=replace(after, way=way).seal()
+    )
+
+
+def came_back(
+    params: types.CallToolRequestParams, round: Round
+) -> tuple[types.ElicitResult | None, str | None]:
+    """The reply to the question of the round before, or the id of the one whose page was opened."""
+    result = response(params)
+    if round.way == "opened" or (round.way == "page" and result is not None and result.action == "accept"):
+        return None, round.subject
+    if round.way == "page" and result is not None:
+        return types.ElicitResult(action="cancel"), None  # a page that is not opened decides nothing
+    return result, None
 
 
 def answer_of(result: types.ElicitResult, prompt: Prompt, *, by: str) -> Answer:
@@ -149,18 +177,47 @@ class HoldingAsker:
 class ElicitAsker:
     """Asks the client while its request stays open."""
 
-    def __init__(self, ctx: ServerRequestContext[Any, Any], by: str) -> None:
+    def __init__(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        by: str,
+        ways: Ways,
+        holding: HoldingAsker,
+        follow: Callable[[Prompt], None],
+    ) -> None:
         self._ctx = ctx
         self._by = by
+        self._ways = ways
+        self._holding = holding
+        self._follow = follow
+        self.opened: types.ElicitRequestURLParams | None = None
+        """The page of the console that the person was sent to last."""
 
     async def ask(self, prompt: Prompt) -> Answer:
         """Show the dialog; a decision made elsewhere cancels it."""
+        if self._ways.request(prompt) is None:
+            return await self._holding.ask(prompt)
         left = prompt.expires_at - time.time()
-        if prompt.url is not None and can_link(self._ctx):
-            result = await _link(self._ctx, prompt, prompt.url, left)
+        page = self._ways.page(prompt)
+        if page is not None:
+            return await self._open(prompt, page, left)
+        if prompt.url is not None and self._ways.link:
+            result = await _link(self._ctx, prompt.text, prompt.approval_id, prompt.url, left)
         else:
             result = await _dialog(self._ctx, prompt.text, prompt.form, left)
         return UNANSWERED if result is None else answer_of(result, prompt, by=self._by)
+
+    async def _open(self, prompt: Prompt, page: str, left: float) -> Answer:
+        """Send the person to the console, and wait for what is decided there."""
+        text, id = linked(prompt), prompt.approval_id
+        asks = self._ctx.session.can_send_request
+        if asks:
+            result = await _link(self._ctx, text, id, page, left)
+            if result is None or result.action != "accept":
+                return Answer("unanswered", channel="client", reason="its page was not opened")
+        self.opened = types.ElicitRequestURLParams(message=text, url=page, elicitation_id=id)
+        self._follow(prompt)
+        return await self._holding.ask(prompt) if asks else UNANSWERED
 
 
 async def elicit(ctx: ServerRequestContext[Any, Any], text: str, timeout: float) -> str:
@@ -182,12 +239,12 @@ async def _dialog(
 
 
 async def _link(
-    ctx: ServerRequestContext[Any, Any], prompt: Prompt, url: str, timeout: float
+    ctx: ServerRequestContext[Any, Any], text: str, id: str, url: str, timeout: float
 ) -> types.ElicitResult | None:
     """Have the client send its person to an address; that they go there is all that comes back."""
     with anyio.move_on_after(max(0.0, timeout)):
         try:
-            return await ctx.session.elicit_url(prompt.text, url, prompt.approval_id, ctx.request_id)
+            return await ctx.session.elicit_url(text, url, id, ctx.request_id)
         except (MCPError, ValidationError) as error:
             _log.warning("the client's dialog failed: %s", str(error).splitlines()[0])
     return None
@@ -198,17 +255,19 @@ class InputRequiredAsker:
 
     def __init__(
         self,
-        asked: str | None,
+        round: Round,
         result: types.ElicitResult | None,
-        by: str,
+        opened: str | None,
         *,
-        last: bool,
+        by: str,
+        ways: Ways,
         holding: HoldingAsker,
     ) -> None:
-        self._asked = asked
+        self._round = round
         self._result = result
+        self._opened = opened
         self._by = by
-        self._last = last
+        self._ways = ways
         self._holding = holding
 
     async def ask(self, prompt: Prompt) -> Answer:
@@ -216,26 +275,35 @@ class InputRequiredAsker:
         if prompt.nested:
             # The call that asks is not the client's own: making that one again would run it twice.
             return await self._holding.ask(prompt)
-        if self._result is not None and self._asked == prompt.approval_id:
+        if self._result is not None and self._round.subject == prompt.approval_id:
             return answer_of(self._result, prompt, by=self._by)
-        if self._last:
+        if self._opened == prompt.approval_id:
+            answer = await self._holding.ask(prompt)
+            return answer if self._round.last else Answer("deferred", channel="client")
+        if self._round.last or self._ways.request(prompt) is None:
             return await self._holding.ask(prompt)
         return Answer("deferred", channel="client")
+
+
+def _nobody(_: Prompt) -> None:
+    """For a call whose client is told of nothing afterwards."""
 
 
 def choose(
     ctx: ServerRequestContext[Any, Any],
     channel: Channel,
+    ways: Ways,
     round: Round,
-    result: types.ElicitResult | None,
+    came: tuple[types.ElicitResult | None, str | None],
     *,
     by: str,
     hold: float,
-) -> Asker:
-    """The way to ask this client; `result` is the reply that this request brought."""
+    follow: Callable[[Prompt], None] = _nobody,
+) -> ElicitAsker | HoldingAsker | InputRequiredAsker:
+    """The way to ask this client; `came` is what this request brought back."""
     holding = HoldingAsker(channel, hold)
-    if not can_ask(ctx):
+    if not ways.any:
         return holding
-    if not is_modern(ctx):
-        return ElicitAsker(ctx, by)
-    return InputRequiredAsker(round.subject, result, by, last=round.last, holding=holding)
+    if not ways.modern:
+        return ElicitAsker(ctx, by, ways, holding, follow)
+    return InputRequiredAsker(round, *came, by=by, ways=ways, holding=holding)

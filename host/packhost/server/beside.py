@@ -20,11 +20,13 @@ from packhost.kinds.base import Tool
 from packhost.kinds.providing import Part, Provider, Provision
 from packhost.kinds.untrusted import envelope
 from packhost.server.admission import Admission
-from packhost.server.asking import choose, put, response, round_of
+from packhost.server.asking import came_back, choose, put_question, round_of
 from packhost.server.callers import identify, is_modern
 from packhost.server.channel import Channel
 from packhost.server.demands import raised
 from packhost.server.host import ServerHost
+from packhost.server.inputs import CODE, Inputs, inputs_of
+from packhost.server.reaching import ways_of
 from packhost.server.wire import call_meta, refusal_of
 
 _log = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ _MODELS: Final[dict[str, type[BaseModel]]] = {
     "templates": types.ResourceTemplate,
     "prompts": types.Prompt,
 }
+Outcome = Completed | Refusal | types.InputRequiredResult
 Entries = tuple[tuple[str, dict[str, Any]], ...]
 
 
@@ -70,6 +73,7 @@ class Beside:
     def __init__(self, host: ServerHost, admission: Admission) -> None:
         self._host = host
         self._admission = admission
+        self._inputs = Inputs(host)
         self._warned: set[str] = set()
         self._last: dict[tuple[str, str], tuple[Provider, Entries]] = {}
 
@@ -164,39 +168,55 @@ class Beside:
             if not self._admission.open:
                 raise refused(self._admission.refusal(), ctx)
             with self._admission:
-                return await self._governed(ctx, params, tool, arguments)
+                outcome = await self._asking(ctx, params, tool, arguments)
         except PackhostError as error:
             raise refused(refusal_of(error), ctx, uri=arguments.get("uri")) from None
+        if isinstance(outcome, Refusal):
+            raise refused(outcome, ctx, uri=arguments.get("uri"))
+        return outcome
 
-    async def _governed(
-        self, ctx: Context, params: Any, tool: Tool, arguments: Mapping[str, Any]
-    ) -> Completed | types.InputRequiredResult:
+    async def _asking(self, ctx: Context, params: Any, tool: Tool, arguments: Mapping[str, Any]) -> Outcome:
+        async def make(ctx: Context, params: Any) -> Outcome:
+            return await self._governed(ctx, params, tool, arguments)
+
+        if not hasattr(params, "request_state"):  # a completion has no way to carry a question
+            return await make(ctx, params)
+        return await self._inputs.serve(
+            ctx, params, tool.id.canonical, make, _wanted, lambda refusal: refusal
+        )
+
+    async def _governed(self, ctx: Context, params: Any, tool: Tool, arguments: Mapping[str, Any]) -> Outcome:
         caller = raised(ctx, self.caller(ctx))
         channel = Channel(ctx)
         carries = hasattr(params, "request_state")
         round = round_of(params.request_state if carries else None)
-        result = response(params) if carries else None
-        # a completion has no way to carry a question
-        asker = choose(ctx, channel, round, result, by=caller.principal, hold=self._host.hold)
+        came = came_back(params, round) if carries else (None, None)
+        ways = ways_of(ctx, lambda: self._host.console)
+        asker = choose(ctx, channel, ways, round, came, by=caller.principal, hold=self._host.hold)
         progress = channel.report if channel.wanted else None
-        request = CallRequest(tool.id.canonical, arguments, caller, progress, inline=tool)
+        inputs = inputs_of(params)
+        request = CallRequest(tool.id.canonical, arguments, caller, progress, inline=tool, inputs=inputs)
         outcome = await self._host.gate.call(request, asker if carries else None)
         if isinstance(outcome, Deferred):
             prompt = outcome.prompt
-            return put(prompt.text, round.next(prompt.approval_id, nested=prompt.nested), prompt.form)
-        if isinstance(outcome, Refusal):
-            raise refused(outcome, ctx, uri=arguments.get("uri"))
-        if channel.limit is not None and len(json.dumps(outcome.value)) > channel.limit:
-            raise refused(
-                Refusal(
-                    "OUTPUT_TOO_LARGE",
-                    f"the answer is more than the {channel.limit} bytes that an event of this way carries",
-                    "connect over stdio, which has no such limit",
-                    call_id=outcome.call_id,
-                ),
-                ctx,
+            after = round.next(prompt.approval_id, nested=prompt.nested)
+            return put_question(prompt, ways, after, opened=came[1] == prompt.approval_id)
+        if (
+            isinstance(outcome, Completed)
+            and channel.limit is not None
+            and len(json.dumps(outcome.value)) > channel.limit
+        ):
+            return Refusal(
+                "OUTPUT_TOO_LARGE",
+                f"the answer is more than the {channel.limit} bytes that an event of this connection carries",
+                "connect over stdio, which has no such limit",
+                call_id=outcome.call_id,
             )
         return outcome
+
+
+def _wanted(outcome: Outcome) -> Refusal | None:
+    return outcome if isinstance(outcome, Refusal) and outcome.code == CODE else None
 
 
 def answer(outcome: Completed, model: type[Model], ctx: Context) -> Model:

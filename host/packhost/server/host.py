@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 from packhost.gate.types import Asker, Caller, CallRequest, Listing, Outcome, Trace
 from packhost.kinds.providing import Provision
 from packhost.server.afar import Afar
+from packhost.server.board import Board
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,14 @@ class ServerHost(Protocol):
     @property
     def afar(self) -> Afar | None:
         """Calls that other hosts have in flight; `None` where there can be none."""
+
+    @property
+    def board(self) -> Board | None:
+        """What is kept of tasks; `None` where clients get none."""
+
+    @property
+    def console(self) -> str | None:
+        """The address of a console that shows this workspace; `None` while none runs."""
 
     def consent(self) -> Consent | None:
         """The change that waits to be accepted."""

@@ -22,6 +22,7 @@ from packhost.names import new_id
 from packhost.server.asking import BEAT, UNANSWERED, answer_of
 from packhost.server.channel import Channel
 from packhost.server.host import ServerHost
+from packhost.server.reaching import Ways
 from packhost.server.wire import internal, refusal_of
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ class _Question:
     def __init__(self, prompt: Prompt) -> None:
         self.prompt = prompt
         self.since = time.monotonic()
+        self.opened = False
+        """Whether the person is at the console's page of it."""
         self.answered = anyio.Event()
         self.answer = UNANSWERED
 
@@ -98,25 +101,36 @@ class Flight:
             if question.prompt.approval_id == approval_id:
                 question.settle(answer_of(result, question.prompt, by=self._by))
 
+    def open(self, approval_id: str) -> None:
+        """The person has opened the page of a question, where they will decide it."""
+        for question in self._questions:
+            if question.prompt.approval_id == approval_id:
+                question.opened, question.since = True, time.monotonic()
+
+    def opened(self, approval_id: str) -> bool:
+        """Whether the page of a question is opened."""
+        return any(one.opened and one.prompt.approval_id == approval_id for one in self._questions)
+
     def answer_ahead(self, approval_id: str, result: types.ElicitResult) -> None:
         """Hand over the answer to a question that the call is about to ask again."""
         self._early = (approval_id, result)
 
-    async def attend(self, channel: Channel, *, last: bool) -> Outcome | Prompt:
-        """Wait for the end or a question that is still open; cancelling this cancels the call.
+    async def attend(self, channel: Channel, ways: Ways, *, last: bool) -> Outcome | Prompt:
+        """Wait for the end or a question for the client; cancelling this cancels the call.
 
         `last`: the client will not come back, so questions are held until the host's hold is over.
         """
         self._channel = channel
         try:
             while self._outcome is None:
-                open_ = [q for q in self._questions if not q.answered.is_set()]
-                if open_ and not last:
-                    return open_[0].prompt
-                if open_:
-                    await self._hold(channel, open_)
-                else:
+                waiting = [q for q in self._questions if not q.answered.is_set()]
+                for question in waiting:
+                    if not last and not question.opened and ways.request(question.prompt) is not None:
+                        return question.prompt
+                if not waiting:
                     await self._changed.wait()
+                elif (prompt := await self._hold(channel, waiting, last=last)) is not None:
+                    return prompt
         except anyio.get_cancelled_exc_class():
             self._scope.cancel()
             raise
@@ -144,14 +158,20 @@ class Flight:
         with anyio.move_on_after(self._host.approval_timeout):
             await self._collected.wait()
 
-    async def _hold(self, channel: Channel, questions: list[_Question]) -> None:
+    async def _hold(self, channel: Channel, questions: list[_Question], *, last: bool) -> Prompt | None:
+        """Wait a while; a question whose page is opened is given back where the client may come again."""
         changed = self._changed
         await channel.waiting(questions[0].prompt.wish)
         with anyio.move_on_after(min(BEAT, self._host.hold)):
             await changed.wait()
         for question in questions:
-            if time.monotonic() - question.since >= self._host.hold:
-                question.settle(UNANSWERED)
+            if time.monotonic() - question.since < self._host.hold or question.answered.is_set():
+                continue
+            if question.opened and not last and question in self._questions:
+                question.since = time.monotonic()
+                return question.prompt
+            question.settle(UNANSWERED)
+        return None
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import anyio
-from mcp import types
+from mcp import MCPError, types
 from mcp.server import NotificationOptions, Server
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -26,34 +25,21 @@ from mcp.server.subscriptions import (
 )
 
 from packhost.errors import PackhostError
-from packhost.gate.inline import names_secrets
-from packhost.gate.types import CallRequest, Completed, Deferred, Outcome, Prompt, Refusal
 from packhost.kinds.providing import Changed
-from packhost.names import new_id
-from packhost.rules.identities import secrets_refused
 from packhost.server.admission import Admission
-from packhost.server.asking import Round, choose, put, response, round_of, told_afar
 from packhost.server.beside import Beside
-from packhost.server.callers import (
-    Link,
-    can_ask,
-    can_link,
-    client_name,
-    identify,
-    identity_of,
-    is_modern,
-    principal_of,
-    relayed_key,
-)
+from packhost.server.callers import Link, client_name, identify, is_modern, principal_of, relayed_key
+from packhost.server.calling import Calling, Result
 from packhost.server.catalog import EXPLAIN, STATUS, Catalog
-from packhost.server.channel import Channel
-from packhost.server.demands import own_key, raised
 from packhost.server.host import ServerHost
-from packhost.server.inflight import Asked, Flights
+from packhost.server.inputs import Inputs, refusal_in
+from packhost.server.listening import Listening
 from packhost.server.own import explain, instructions, status
 from packhost.server.prompts import Prompts
 from packhost.server.resources import Resources, Subscriptions
-from packhost.server.wire import completed, internal, refusal_of, refused
+from packhost.server.tasks import TaskParams, Tasks, UpdateParams, demand
+from packhost.server.taskwire import EXTENSION
+from packhost.server.wire import internal, refusal_of, refused
 
 _log = logging.getLogger(__name__)
 _NAME = "packhost"
@@ -68,13 +54,13 @@ _LISTS: Final[tuple[CacheableMethod, ...]] = (
     "prompts/list",
 )
 _EVENTS: Final[dict[str, tuple[Any, str]]] = {
+    "tools": (ToolsListChanged, "send_tool_list_changed"),
     "resource": (ResourceUpdated, "send_resource_updated"),
     "resources": (ResourcesListChanged, "send_resource_list_changed"),
     "prompts": (PromptsListChanged, "send_prompt_list_changed"),
 }
 
 Context = ServerRequestContext[Any, Any]
-Result = types.CallToolResult | types.InputRequiredResult
 
 
 class GovernedServer(Server[Link]):
@@ -84,9 +70,10 @@ class GovernedServer(Server[Link]):
         self.admission = Admission()
         self._host = host
         self._catalog = Catalog(host)
-        self._flights = Flights(host)
+        self._calling = Calling(host, self._catalog, self.admission)
+        self._inputs = Inputs(host)
         self._bus = InMemorySubscriptionBus()
-        self._listen = ListenHandler(self._bus)
+        self._listen = self._listening(self._calling.tasks)
         self._open: dict[int, Link] = {}
         self._wire_lists: dict[tuple[str, int], HandlerResult] = {}
         beside = Beside(host, self.admission)
@@ -99,7 +86,7 @@ class GovernedServer(Server[Link]):
             lifespan=self._serve_link,
             get_tool_input_schema=self._catalog.schema,
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
+            on_call_tool=self._call_tool,  # type: ignore[arg-type]  # a task is an extension's own result
             on_list_resources=resources.list,
             on_list_resource_templates=resources.templates,
             on_read_resource=resources.read,
@@ -120,6 +107,34 @@ class GovernedServer(Server[Link]):
         self.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._initialized
         )
+
+        if self._calling.tasks is not None:
+            self._know_tasks(self._calling.tasks)
+
+    def _listening(self, tasks: Tasks | None) -> ListenHandler:
+        if tasks is None:
+            return ListenHandler(self._bus)
+        own = self._host.principal
+        return Listening(self._bus, tasks, lambda ctx: (principal_of(ctx, own), client_name(ctx)))
+
+    def _know_tasks(self, tasks: Tasks) -> None:
+        handlers = (
+            ("tasks/get", TaskParams, tasks.get),
+            ("tasks/update", UpdateParams, tasks.update),
+            ("tasks/cancel", TaskParams, tasks.cancel),
+        )
+        for method, model, handler in handlers:
+            self.add_request_handler(method, model, partial(self._of_task, handler))
+        self.extensions[EXTENSION] = {}
+
+    async def _of_task(self, handler: Any, ctx: Context, params: Any) -> dict[str, Any]:
+        demand(ctx)
+        ways = self._calling.ways(ctx)
+        try:
+            found: dict[str, Any] = await handler(ctx, params, identify(ctx, self._host.principal), ways)
+        except PackhostError as error:
+            raise MCPError(types.INTERNAL_ERROR, f"{error.message}; {error.hint}") from None
+        return found
 
     def trace(self) -> None:
         """Make a span of each request, within the trace that its `_meta` names."""
@@ -150,8 +165,7 @@ class GovernedServer(Server[Link]):
 
     async def tools_changed(self) -> None:
         """Tell every client that the list of tools may have changed, and what packs have beside them."""
-        await self._bus.publish(ToolsListChanged())
-        await self._tell_all("send_tool_list_changed")
+        await self.announced(Changed("tools"))
         before, self._provided = self._provided, bool(self._host.provisions)
         if before or self._provided:
             await self._subscriptions.settle(anew=True)
@@ -242,97 +256,15 @@ class GovernedServer(Server[Link]):
                     await anyio.sleep_forever()
                 return refused(self.admission.refusal())
             with self.admission:
-                return await self._govern(ctx, params)
+                calling = self._calling.call
+                return await self._inputs.serve(ctx, params, params.name, calling, refusal_in, refused)
         except PackhostError as error:
             return refused(refusal_of(error))
+        except MCPError:
+            raise  # said in the protocol's own words
         except Exception:
             _log.exception("call failed")
             return refused(internal())
-
-    async def _govern(self, ctx: Context, params: types.CallToolRequestParams) -> Result:
-        caller = raised(ctx, identify(ctx, self._host.principal))
-        if secrets_refused(identity_of(ctx), names_secrets(params.arguments)):
-            return refused(
-                Refusal(
-                    "POLICY_DENIED",
-                    "the token does not have the scope `secrets:read`, and a runtime tool names a secret",
-                    "use a token that was made with `--scope secrets:read`",
-                )
-            )
-        channel = Channel(ctx)
-        round = round_of(params.request_state)
-        if round.key is None and (key := own_key(ctx, caller) or relayed_key(ctx)) is not None:
-            round = replace(round, key=key)
-        result = response(params)
-        tool = self._catalog.tool(params.name)
-        progress = channel.report if channel.wanted else None
-        request = CallRequest(
-            params.name, params.arguments or {}, caller, progress, idem_key=round.key, log=channel.log
-        )
-        nested = tool is not None and (tool.spec.kind == "mcp" or tool.spec.config.get("nested") is True)
-        outcome: Outcome | Prompt
-        flight = None
-        if nested and is_modern(ctx) and can_ask(ctx):
-            if request.idem_key is None:  # by it another host finds the call, should the client go there
-                round = replace(round, key=new_id("flt"))
-                request = replace(request, idem_key=round.key)
-            flight, outcome = await self._fly(request, round, result, channel)
-        else:
-            asker = choose(ctx, channel, round, result, by=caller.principal, hold=self._host.hold)
-            outcome = await self._host.gate.call(request, asker)
-        if isinstance(outcome, Deferred):
-            outcome = outcome.prompt
-        if isinstance(outcome, Prompt):
-            after = round.next(outcome.approval_id, flight=flight, nested=outcome.nested)
-            return put(outcome.text, after, outcome.form, outcome.url if can_link(ctx) else None)
-        if isinstance(outcome, Completed):
-            return completed(outcome, tool, channel.limit)
-        return refused(outcome)
-
-    async def _fly(
-        self, request: CallRequest, round: Round, result: types.ElicitResult | None, channel: Channel
-    ) -> tuple[str | None, Outcome | Prompt]:
-        """Attend a call in flight: the one that asked, or a new one."""
-        by = request.caller.principal
-        asked = (round.subject, result) if round.subject is not None and result is not None else None
-        flight = self._flights.find(round.flight) if round.flight is not None else None
-        if flight is not None:
-            if asked is not None:
-                flight.answer(*asked)
-        elif round.nested:
-            return None, await self._afar(request, round, asked)
-        else:
-            # Nothing ran before its own approval, so a call that is gone is simply made again.
-            flight = self._flights.start(request, by, early=asked)
-        if flight is None:
-            return None, Refusal(
-                "LIMIT_EXCEEDED",
-                "too many calls are in flight on this host, or of this client",
-                hint="wait until some have ended, or abort a run that is not needed",
-                data={"retry_after": 5},
-            )
-        return flight.id, await flight.attend(channel, last=round.last)
-
-    async def _afar(self, request: CallRequest, round: Round, asked: Asked | None) -> Outcome | Prompt:
-        """Attend a call that another host may have in flight; its outcome once it has ended."""
-        afar, by = self._host.afar, request.caller.principal
-        if afar is None or not afar.knows(round.key):
-            return self._gone(round)
-        told = None if asked is None else told_afar(*asked)
-        found = await afar.attend(round.key, told, by, last=round.last, hold=self._host.hold)
-        return found if found is not None else await self._host.gate.call(request, None)
-
-    def _gone(self, round: Round) -> Refusal:
-        run_id = self._host.run_of(round.subject) if round.subject is not None else None
-        return Refusal(
-            "NOT_FOUND",
-            "the call that asked this is gone: the host was started anew or the call has ended meanwhile",
-            hint=f'resume its run with agent-runtime_resume_workflow {{"run_id": "{run_id}"}}'
-            if run_id
-            else "look with packhost_status at what still waits, then make the call again",
-            approval_id=round.subject,
-            run_id=run_id,
-        )
 
 
 def build_server(host: ServerHost) -> GovernedServer:
