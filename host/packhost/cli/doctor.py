@@ -80,6 +80,10 @@ def _examine(workspace: Path | None) -> Iterator[Check]:
     except PackhostError as error:
         yield _broken("host", error)
     try:
+        yield from checks.authorization(request(path, "auth.examine"))
+    except PackhostError as error:
+        yield _broken("auth", error)
+    try:
         yield from store_checks(request(path, "store.info"))
     except PackhostError as error:
         yield _broken("store", error)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from packhost.control.authorization import auth_json
 from packhost.control.base import Parts, text
 from packhost.control.operator import needed, signed_of
 from packhost.errors import ConfigInvalid, ManifestInvalid
@@ -106,6 +107,7 @@ def status_json(parts: Parts) -> dict[str, Any]:
         "host": {"pid": os.getpid()},
         "console": parts.consoles.url,
         "store": {"label": parts.store.label},
+        "auth": auth_json(workspace.accepted.auth),
         "replicas": [
             {
                 "id": row.id,

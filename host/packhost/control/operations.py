@@ -7,6 +7,7 @@ from typing import Any
 
 from packhost.control import (
     audit,
+    authorization,
     changes,
     consent,
     console,
@@ -35,6 +36,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "status": consent.status,
     "accept.changes": consent.changes,
     "accept.apply": consent.apply,
+    "auth.examine": authorization.examine,
     "tools.list": tools.listing,
     "tools.show": tools.show,
     "packs.list": tools.packs,
