@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ async def open_control(start: Path | None) -> AsyncIterator[Control]:
     In this process, what was started in the background is waited for before the workspace is let go.
     """
     with workspace_root(start) as root, HostLock(root.state) as lock:
-        if not await _alone(root, lock):
+        if not await reach(root, lock):
             yield RemoteControl(root.socket)
             return
         async with hold(root) as host:
@@ -73,8 +73,8 @@ async def open_control(start: Path | None) -> AsyncIterator[Control]:
             await host.runs.drain()
 
 
-async def _alone(root: Root, lock: HostLock) -> bool:
-    """Take the lock, or find the host that has it; between two there is neither."""
+async def reach(root: Root, lock: HostLock) -> bool:
+    """Take the lock (true), or find the host that has it; between two there is neither for a while."""
     give_up = anyio.current_time() + _BETWEEN_HOSTS
     while not lock.acquire():
         try:
@@ -171,15 +171,24 @@ async def _serve(host: Host, http: str | None, grace: float) -> None:
 
         await serve_stdio(server, Stopping(host.drain, grace))
     else:
+        from packhost.app.mounting import console_at, console_of
         from packhost.http.api import build_api
         from packhost.transports.http import serve_http
 
         api = build_api(host.parts, host.cursor_key, host.version)
-        await serve_http(
-            server,
-            http,
-            version=host.version,
-            api=api,
-            keys=host.identity.jwks,
-            stopping=Stopping(host.drain, grace),
-        )
+        with ExitStack() as known:
+
+            def listening(url: str) -> None:
+                if (address := console_at(url, host.root)) is not None:
+                    known.enter_context(host.parts.consoles.shown_at(address))
+
+            await serve_http(
+                server,
+                http,
+                version=host.version,
+                api=api,
+                keys=host.identity.jwks,
+                console=console_of(host.control, host.root),
+                stopping=Stopping(host.drain, grace),
+                started=listening,
+            )

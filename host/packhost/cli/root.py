@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "tools": ("tools", "What tools there are, and which are withheld."),
     "call": ("call", "Call one tool through the gate."),
     "explain": ("explain", "Say what would happen to a call; nothing runs."),
+    "console": ("console", "Open the console in a browser."),
     "approvals": ("approvals", "Questions that wait for a person."),
     "questions": ("questions", "What tools ask of a person."),
     "grants": ("grants", "What is always allowed, and what could be."),

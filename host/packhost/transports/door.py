@@ -5,8 +5,6 @@ the server takes anything new at all.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from typing import Final
 
 import anyio
@@ -23,15 +21,11 @@ from packhost.http.problems import Problem
 from packhost.http.resource import WELL_KNOWN
 from packhost.kinds.egress import FETCHED
 from packhost.rules.identities import IN_SCOPE
-from packhost.transports.peers import NOBODY
+from packhost.transports.peers import strange
 
-OWNERS: Final = "packhost_peer_owners"
-"""Where a connection keeps whose process opened it."""
 KEYS: Final = "/.well-known/jwks.json"
 _PUBLIC: Final = frozenset({"/healthz", KEYS})
 """What anybody may read who reaches the address, besides how to come by a token."""
-_FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
-"""Headers that a proxy adds: what it hands on is not of its own user."""
 LOOK_EVERY: Final = 15.0
 """Seconds between two looks at whether whoever listens would still be let in."""
 _WANTED: Final = "this needs a token, also from the user's own processes"
@@ -54,15 +48,22 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = await self._security.validate_request(Request(scope), is_post=False)
-        if refusal is None and not _public(scope["path"]):
-            refusal = _handler(scope) or await self._unknown(scope)
+        if _console(scope["path"]):
+            refusal = _handler(scope)  # who comes, and from which page, the console asks by itself
+        else:
+            refusal = await self._checked(scope)
         if refusal is None and self._closing and not _belongs(scope):
             refusal = _stopping(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
         await self._pass(scope, receive, send)
+
+    async def _checked(self, scope: Scope) -> Response | None:
+        refusal = await self._security.validate_request(Request(scope), is_post=False)
+        if refusal is None and not _public(scope["path"]):
+            refusal = _handler(scope) or await self._unknown(scope)
+        return refusal
 
     async def _unknown(self, scope: Scope) -> Response | None:
         """The refusal of a request from nobody that is served; marks one with a token as its principal's."""
@@ -94,7 +95,7 @@ class Door:
 
     def _anonymous(self, scope: Scope, authenticator: Authenticator) -> Response | None:
         """The refusal of a request without a token, unless it is of a process that needs none."""
-        wants, why = authenticator.settings.wants_token, _strange(scope)
+        wants, why = authenticator.settings.wants_token, strange(scope)
         if why is None and not wants:
             return None
         if not wants and not authenticator.settings.issuers:
@@ -164,6 +165,10 @@ def _public(path: str) -> bool:
     return path in _PUBLIC or path == WELL_KNOWN or path.startswith(f"{WELL_KNOWN}/")
 
 
+def _console(path: str) -> bool:
+    return path == "/console" or path.startswith("/console/")
+
+
 def _belongs(scope: Scope) -> bool:
     """Whether a request may be part of a call under way.
 
@@ -210,22 +215,8 @@ def _handler(scope: Scope) -> Response | None:
     return JSONResponse(body, status_code=403)
 
 
-def _strange(scope: Scope) -> str | None:
-    """Why a request cannot be taken for one of the user's own processes."""
-    if any(name in _FORWARDED for name, _ in scope["headers"]):
-        return "a proxy calls, for somebody else"
-    known = scope.get("state", {}).get(OWNERS, frozenset())
-    if known == {os.getuid()}:
-        return None
-    if known - {NOBODY}:
-        return "another user's process calls"
-    if sys.platform != "linux":
-        return "this system does not tell whose process calls"
-    return "it cannot be told whose process calls"
-
-
 def _stranger(scope: Scope) -> Response | None:
-    why = _strange(scope)
+    why = strange(scope)
     if why is None:
         return None
     body = {

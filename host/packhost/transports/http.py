@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -25,16 +24,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from packhost.errors import ConfigInvalid
 from packhost.http.api import Api
 from packhost.server.mcp import GovernedServer
-from packhost.transports.door import KEYS, OWNERS, Door
-from packhost.transports.peers import owners
+from packhost.transports.door import KEYS, Door
 from packhost.transports.pipe import MAX_LINE
 from packhost.transports.stopping import Stopping
+from packhost.transports.web import PeerProtocol, Server, bind
 
 _LAST: Final = 0.3
 """Seconds that open requests get to end once the server has drained."""
@@ -84,7 +82,13 @@ class _SseEndpoint:
             await self._server.run(read, write, self._server.create_initialization_options())
 
 
-def build_app(server: GovernedServer, version: str, api: Api | None = None, keys: Keys | None = None) -> Door:
+def build_app(
+    server: GovernedServer,
+    version: str,
+    api: Api | None = None,
+    keys: Keys | None = None,
+    console: ASGIApp | None = None,
+) -> Door:
     """The ASGI application; it lives as long as its lifespan. Without `api` no token is known.
 
     `keys` gives the public keys that identity assertions are checked by.
@@ -118,10 +122,15 @@ def build_app(server: GovernedServer, version: str, api: Api | None = None, keys
             Route("/healthz", endpoint=healthz, methods=["GET"]),
             *(api.routes() if api is not None else ()),
             *([] if keys is None else [_published(keys)]),
+            *([] if console is None else _below(console)),
         ],
         lifespan=lifespan,
     )
     return Door(app, security, api)
+
+
+def _below(console: ASGIApp) -> list[Route]:
+    return [Route("/console", endpoint=console), Route("/console/{rest:path}", endpoint=console)]
 
 
 def _published(keys: Keys) -> Route:
@@ -132,48 +141,6 @@ def _published(keys: Keys) -> Route:
     return Route(KEYS, endpoint=jwks, methods=["GET"])
 
 
-class _PeerProtocol(H11Protocol):
-    """Learns once for each connection whose process opened it, while the system still tells."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        known = owners(client[1], server[1]) if client and server else frozenset()
-        self.app_state = {**self.app_state, OWNERS: known}
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it, and tells when it listens."""
-
-    def __init__(self, config: uvicorn.Config, listening: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._listening = listening
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._listening()
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # named, so that asyncio switches Nagle's algorithm off: else each small reply waits for 40 ms
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigInvalid(
-            f"`{host}:{port}` cannot be bound: {error.strerror}", hint="take another port; 0 takes a free one"
-        ) from error
-    return listener
-
-
 async def serve_http(
     server: GovernedServer,
     address: str,
@@ -181,6 +148,7 @@ async def serve_http(
     version: str,
     api: Api | None = None,
     keys: Keys | None = None,
+    console: ASGIApp | None = None,
     stopping: Stopping | None = None,
     started: Callable[[str], None] | None = None,
 ) -> None:
@@ -191,13 +159,13 @@ async def serve_http(
     :raises ConfigInvalid: the address is no loopback address or cannot be bound
     """
     host, port = parse_address(address)
-    listener = _bind(host, port)
+    listener = bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    door = build_app(server, version, api, keys)
+    door = build_app(server, version, api, keys, console)
     config = uvicorn.Config(
         door,
-        http=_PeerProtocol,
+        http=PeerProtocol,
         ws="none",
         log_config=None,
         access_log=False,
@@ -212,7 +180,7 @@ async def serve_http(
         if started is not None:
             started(url)
 
-    runner = _Server(config, listening)
+    runner = Server(config, listening)
 
     way = stopping or Stopping()
 

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _GONE: Final = frozenset({"06", "07", "0A"})
 """Time-wait, closed, listening: states without a process that sends."""
 NOBODY: Final = -1
 """The owner of an end that no process holds any more: for it the kernel names root, or whoever had it."""
+
+OWNERS: Final = "packhost_peer_owners"
+"""Where a connection keeps whose process opened it."""
+_FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+"""Headers that a proxy adds: what it hands on is not of its own user."""
+
+
+def strange(scope: Mapping[str, Any]) -> str | None:
+    """Why a request cannot be taken for one of the user's own processes; `None` when it can."""
+    if any(name in _FORWARDED for name, _ in scope["headers"]):
+        return "a proxy calls, for somebody else"
+    known = scope.get("state", {}).get(OWNERS, frozenset())
+    if known == {os.getuid()}:
+        return None
+    if known - {NOBODY}:
+        return "another user's process calls"
+    if sys.platform != "linux":
+        return "this system does not tell whose process calls"
+    return "it cannot be told whose process calls"
 
 
 def owners(client_port: int, server_port: int, tables: tuple[Path, ...] = _TABLES) -> frozenset[int]:
