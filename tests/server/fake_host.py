@@ -178,7 +178,8 @@ class FakeGate:
         if record is None:
             id = f"apr_{len(self.approvals) + 1}"
             record = self.approvals[id] = {
-                "id": id, "key": key, "status": "pending", "decided": anyio.Event(), "by": ""
+                "id": id, "key": key, "status": "pending", "decided": anyio.Event(), "by": "",
+                "operator": bool(request.arguments.get("operator")),
             }  # fmt: skip
         if record["status"] == "pending":
             answer = await self._ask(asker, record, what, nested)
@@ -216,7 +217,8 @@ class FakeGate:
 
     def _prompt(self, record: dict[str, Any], what: str, nested: bool) -> Prompt:
         expires = time.time() + self.host.approval_timeout
-        return Prompt(record["id"], f"demo:{what}", f"Run {what}?", expires, nested)
+        operator = record["operator"]
+        return Prompt(record["id"], f"demo:{what}", f"Run {what}?", expires, nested, operator=operator)
 
     def decide(self, id: str, verdict: str, by: str) -> None:
         record = self.approvals[id]

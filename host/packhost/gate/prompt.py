@@ -93,8 +93,9 @@ class Question:
         lines = [f"It stands for: {label(one.title)} ({one.name})" for one in self.approvals]
         if self.assurance == "operator":
             lines.append(
-                "Needed: an operator's passphrase. No dialog can give that: answer with "
-                f"`packhost approvals approve {self.approval_id}` in a terminal of your own."
+                "Needed: an operator's passphrase. No dialog can give that: answer in the console, which "
+                f"`packhost console` opens, or with `packhost approvals approve {self.approval_id}` in a "
+                "terminal of your own."
             )
         if self.approvers > 1:
             lines.append(f"Needed: {self.approvers} different people; yours is one of the answers.")
