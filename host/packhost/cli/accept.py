@@ -12,7 +12,7 @@ from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.cli.run import OK, REFUSED
 from packhost.cli.signing import take_pen
-from packhost.cli.sources import coloured, source_lines
+from packhost.cli.sources import coloured, definition_lines, source_lines
 from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.gate.display import visible
 
@@ -78,9 +78,10 @@ def _listing(found: dict[str, Any]) -> str:
     for change in found["changes"]:
         mark = "  CODE  " if change["code"] else "  - "
         lines.append(f"{mark}{visible(change['text'])}")
-    if not found["changes"]:
+    if not found["changes"] and not found["definitions"]:
         lines.append("  nothing beyond what holds already; your consent is put on record")
     lines += source_lines(found["sources"])
+    lines += definition_lines(found["definitions"])
     if any(change["code"] for change in found["changes"]):
         lines.append("Lines marked CODE let a program from elsewhere run under your account.")
     return "\n".join(lines)
@@ -90,7 +91,7 @@ def _end(
     ctx: click.Context, as_json: bool, found: dict[str, Any], sentence: str, status: int = OK
 ) -> NoReturn:
     if as_json:
-        told = {key: found[key] for key in ("changes", "sources", "digest")}
+        told = {key: found[key] for key in ("changes", "sources", "definitions", "digest")}
         print_json({"accepted": not found["pending"], **told})
     else:
         click.echo(sentence)

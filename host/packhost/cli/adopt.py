@@ -132,7 +132,8 @@ def _standing(root: Root) -> tuple[Any, bytes | None]:
     existing = read_file(root.descriptor, CONFIG_FILE)
     if existing is None:
         return default_settings(), None
-    if request(root.path, "accept.changes")["pending"]:
+    waits = request(root.path, "accept.changes")
+    if waits["changes"] or waits["accepted_at"] is None:
         raise PackhostError(
             "packhost.yaml waits to be accepted, and adopting would accept it unseen",
             code="NOT_ACCEPTED",
@@ -236,7 +237,7 @@ def _end(ctx: click.Context, found: Sequence[Candidate], as_json: bool, dry_run:
     if as_json:
         print_json({**_told(found), "written": [], "accepted": False})
     else:
-        say_found(found, click.echo)
+        (say_proposed if any(one.read for one in found) else say_found)(found, click.echo)
         if not any(one.server for one in found):
             click.echo(
                 "nothing to adopt: packhost is the only server" if not found else "nothing was adopted"

@@ -93,7 +93,8 @@ def say_changes(found: Sequence[Candidate], planned: Plan, change: Change) -> No
     adopted = [one for one in found if one.adopted]
     stays = [one for one in found if not one.adopted]
     click.echo("")
-    click.echo(f"wrote {CONFIG_FILE} and {len(planned.packs)} manifests below .packhost/, and accepted them")
+    manifests = f"{len(planned.packs)} manifest{'s' * (len(planned.packs) != 1)}"
+    click.echo(f"wrote {CONFIG_FILE} and {manifests} below .packhost/, and accepted them")
     for file in dict.fromkeys(one.file for one in adopted):
         others = [visible(one.name) for one in stays if one.file is file]
         beside = f", beside {', '.join(others)}" if others else ""

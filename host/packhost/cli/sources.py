@@ -1,4 +1,4 @@
-"""How a pack by path differs from what was accepted, as a person reads it before accepting."""
+"""How a pack by path, or what its server says, differs from what was accepted, as a person reads it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from packhost.gate.display import visible
+from packhost.workspace.pinned import PINS_FILE
 
 MOST_LINES: Final = 1_500
 """Lines of all diffs together; what is left out is counted and named."""
@@ -22,12 +23,36 @@ def source_lines(sources: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator
         yield ""
         yield click.style(f"The pack in `{visible(path)}`: {_counted(changes)}", bold=True)
         for change in changes:
+            if change["name"] == PINS_FILE:
+                # told below, a definition at a time
+                continue
             lines = list(_file(change))
             if len(lines) > left:
                 yield f"  {change['change']}: {visible(change['name'])} (too much to show)"
                 continue
             left -= len(lines)
             yield from lines
+
+
+def definition_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What upstream servers say beyond what was accepted: doubts first, then each difference."""
+    for one in found:
+        left = MOST_LINES
+        yield ""
+        says = "now says" if one["live"] else "is accepted to say"
+        title = f"The server of `{visible(one['pack'])}` {says}: {_counted(one['changes'])}"
+        yield click.style(title, bold=True)
+        for doubt in one["doubts"]:
+            yield click.style(f"  ! {visible(doubt['key'])}: {visible(doubt['text'])}", fg="yellow")
+        for change in one["changes"]:
+            yield f"  {change['change']}: {visible(change['key'])}"
+            shown = change["diff"][: max(left, 0)]
+            left -= len(change["diff"])
+            yield from (click.style(f"    {visible(line)}", fg=_COLOURS.get(line[:1])) for line in shown)
+            if len(shown) < len(change["diff"]):
+                yield f"    … {len(change['diff']) - len(shown)} more lines"
+        if one["more"]:
+            yield f"  … and {one['more']} more definitions"
 
 
 def _counted(changes: Sequence[Mapping[str, Any]]) -> str:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from packhost.characters import visible
-from packhost.clients.proposals import Proposal, propose, words_of
 from packhost.clients.servers import Server
-from packhost.clients.writing import block, entry
 from packhost.errors import ConfigInvalid, PackhostError
 from packhost.kinds.mcp.pins import Pins
+from packhost.kinds.mcp.proposals import Proposal, propose, words_of
+from packhost.kinds.mcp.specs import Reach, tool_entry, tool_name
 from packhost.manifest.load import parse_manifest
 from packhost.manifest.problems import problems_of
-from packhost.manifest.upstream import SECRET, scope_of
-from packhost.names import WIRE_LIMIT
+from packhost.manifest.upstream import SECRET
+from packhost.workspace.writing import block, entry
 
 _RESERVED: Final = frozenset({"packhost", "inline"})
 _LONGEST_PACK: Final = 30
-_TIMEOUT: Final = "5m"
-_DIALECT: Final = "$schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +56,6 @@ def pack_id(server: str, taken: Collection[str]) -> str:
     return found
 
 
-def tool_name(original: str, pack: str, taken: Collection[str]) -> str:
-    """A tool's name in its manifest, unlike those that are taken and short enough for every client."""
-    plain = re.sub(
-        r"[^a-z0-9_-]+", "_", original.lower() if original.islower() else "_".join(words_of(original))
-    )
-    plain = plain.strip("_-") or "tool"
-    plain = plain if plain[0].isalpha() else f"t_{plain}"
-    room = WIRE_LIMIT - len(pack) - 1
-    if len(plain) > room or plain in taken:
-        mark = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-        plain = f"{plain[: room - 7].rstrip('_-')}_{mark}"
-    return plain
-
-
 def propose_pack(
     server: Server,
     pack: str,
@@ -89,6 +70,7 @@ def propose_pack(
     `write_globs` are where its path arguments may write; `upstream` is the block that says how it is reached.
     """
     taken: set[str] = set()
+    reach = Reach(server.url, tuple(secret.name for secret in server.secrets), tuple(write_globs))
     entries: list[tuple[ProposedTool, dict[str, Any]]] = []
     for key, definition in pins.items():
         if not key.startswith("tool:"):
@@ -99,8 +81,9 @@ def propose_pack(
         name = tool_name(original, pack, taken)
         taken.add(name)
         proposal = propose(definition, local=bool(server.command))
-        spec, notes = _spec(name, original, definition, proposal, server, write_globs)
-        entries.append((ProposedTool(original, name, proposal, notes), spec))
+        entries.append(
+            (ProposedTool(original, name, proposal), tool_entry(name, definition, proposal, reach))
+        )
     head = {
         "packhost": 1,
         "id": pack,
@@ -126,34 +109,6 @@ def manifest_text(head: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -
 
 def _kept_from(server: Server, tool: str) -> bool:
     return tool in server.without or (server.only is not None and tool not in server.only)
-
-
-def _spec(
-    name: str,
-    original: str,
-    definition: Mapping[str, Any],
-    proposal: Proposal,
-    server: Server,
-    write_globs: Sequence[str],
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    notes: list[str] = []
-    spec: dict[str, Any] = {"name": name}
-    if title := definition.get("title"):
-        spec["title"] = str(title)
-    spec["description"] = str(definition.get("description") or title or f"The tool {original}.")
-    spec |= {"kind": "mcp", "permission": proposal.permission}
-    if scopes := _scopes(proposal, server, write_globs):
-        spec["required_scopes"] = scopes
-    if proposal.outside:
-        spec["untrusted_output"] = True
-    spec["timeout"] = _TIMEOUT
-    spec["config"] = {"upstream_name": original}
-    access = "read" if proposal.permission == "read" else "write"
-    spec["input_schema"] = marked(own_schema(definition.get("inputSchema")), proposal.paths, access)
-    output = definition.get("outputSchema")
-    if isinstance(output, Mapping):
-        spec["output_schema"] = own_schema(output)
-    return spec, tuple(notes)
 
 
 def upstream_block(server: Server, *, resources: bool, prompts: bool) -> dict[str, Any]:
@@ -202,54 +157,6 @@ def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
             or "''"
         )
     return ("/bin/sh", "-c", f"exec {' '.join(words)}")
-
-
-def _scopes(proposal: Proposal, server: Server, write_globs: Sequence[str]) -> list[str]:
-    scopes = [scope_of(server.url)] if server.url is not None else []
-    if proposal.paths:
-        scopes.append("path read **")
-        if proposal.permission != "read":
-            scopes += [f"path write {glob}" for glob in write_globs]
-    return scopes + [f"secret {secret.name}" for secret in server.secrets]
-
-
-def own_schema(schema: Any) -> dict[str, Any]:
-    """A schema in the dialect that packhost reads, without marks that only packhost gives a meaning."""
-    found = _translated(copy.deepcopy(schema)) if isinstance(schema, Mapping) else {}
-    found.pop(_DIALECT, None)
-    return {"type": "object", **found} if found.get("type", "object") == "object" else found
-
-
-def _translated(value: Any, *, named: bool = False) -> Any:
-    if isinstance(value, list):
-        return [_translated(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    found = {}
-    for key, inner in value.items():
-        if key == "x-path" and not named:
-            continue
-        names = not named and key in ("properties", "patternProperties", "$defs", "definitions")
-        found[key] = _translated(inner, named=names)
-    if not named and isinstance(found.get("items"), list):
-        # a tuple, as dialects before 2020-12 wrote it
-        found["prefixItems"], rest = found.pop("items"), found.pop("additionalItems", None)
-        if rest is not None:
-            found["items"] = rest
-    return found
-
-
-def marked(schema: dict[str, Any], paths: Sequence[tuple[str, ...]], access: str) -> dict[str, Any]:
-    """The schema with `x-path` at these places, where a string still stands there."""
-    for path in paths:
-        node: Any = schema
-        for step in path:
-            node = node.get("items") if step == "*" else node.get("properties", {}).get(step)
-            if not isinstance(node, dict):
-                break
-        if isinstance(node, dict) and node.get("type") == "string":
-            node["x-path"] = access
-    return schema
 
 
 def _sound(

@@ -116,4 +116,5 @@ def _merged(text: str, more: Additions) -> str:
 def _bound(before: Sequence[str], scopes: Sequence[str]) -> list[str]:
     """The bound with the scopes that are not in it as they are written."""
     known = {parse_scope(line) for line in before}
-    return [*before, *(scope for scope in dict.fromkeys(scopes) if parse_scope(scope) not in known)]
+    added = [scope for scope in dict.fromkeys(scopes) if parse_scope(scope) not in known]
+    return [*before, *sorted(added, key=lambda scope: not scope.startswith("path "))]

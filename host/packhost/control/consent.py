@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from packhost.control import definitions
 from packhost.control.authorization import auth_json
 from packhost.control.base import Parts, text
 from packhost.control.operator import needed, signed_of
@@ -27,14 +28,15 @@ async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
     workspace = parts.workspace
     workspace.reload()
     _refuse_faults(workspace.problems)
-    found = workspace.changes()
+    found, waits = workspace.changes(), definitions.waiting(workspace)
     return {
-        "pending": bool(found) or workspace.consent is None,
+        "pending": bool(found) or bool(waits) or workspace.consent is None,
         "changes": [{"text": change.text, "code": change.code} for change in found],
         "sources": {
             path: [asdict(change) for change in changes] for path, changes in workspace.pack_changes().items()
         },
-        "digest": workspace.seen,
+        "definitions": [definitions.as_json(one) for one in waits],
+        "digest": definitions.seen(workspace, waits),
         "problems": [str(problem) for problem in workspace.problems],
         "accepted_at": workspace.consent.at if workspace.consent else None,
         "accepted_by": workspace.consent.by if workspace.consent else None,
@@ -60,12 +62,23 @@ async def apply(parts: Parts, params: Mapping[str, Any]) -> Any:
         now = parts.store.now()
         said = consent_statement(workspace=parts.store.workspace, seen=seen, by=by, at=signed.at)
         parts.gate.operators.check(said, signed, now)
-    parts.workspace.accept(
-        by=by,
-        channel=text(params, "channel", "cli"),
-        seen=seen,
-        signed=(signed.at, signed.signature) if signed is not None and needed(parts) else None,
-    )
+    workspace = parts.workspace
+    workspace.reload()
+    waits = definitions.waiting(workspace)
+    # without what a server says now, when that is not what was shown: as `init` and `adopt` accept
+    taken = waits if seen != workspace.seen and seen == definitions.seen(workspace, waits) else ()
+    before = definitions.write(taken)
+    try:
+        workspace.accept(
+            by=by,
+            channel=text(params, "channel", "cli"),
+            seen=seen,
+            signed=(signed.at, signed.signature) if signed is not None and needed(parts) else None,
+        )
+    except BaseException:
+        definitions.restore(before)
+        raise
+    definitions.settle(workspace, taken)
     await parts.changed()
     return {"accepted": True}
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from packhost.workspace.consent import (
     seen_digest,
 )
 from packhost.workspace.differences import STRICTNESS, Change, widening
+from packhost.workspace.enabled import EnabledPack
 from packhost.workspace.files import look, read_file, write_file
 from packhost.workspace.installed import InstalledPacks, manifest_in
 from packhost.workspace.lock import LOCK_FILE, lock_text
@@ -53,20 +53,7 @@ from packhost.workspace.settings import (
 )
 from packhost.workspace.sources import MANIFEST_FILE, Sources, digest_of, keep_sources, read_sources
 
-
-@dataclass(frozen=True, slots=True)
-class EnabledPack:
-    """A pack that both configurations enable. `path` is the accepted copy of a pack that is not installed."""
-
-    id: str
-    path: Path | None
-    trust: bool
-    layers: tuple[Layer, ...]
-    """The narrowings that the workspace's entries for it add."""
-    sha256: str = ""
-    """Of the accepted sources; empty for a pack that is installed."""
-    origin: str = ""
-    """The path that the file gives; empty for a pack that is installed."""
+__all__ = ["EnabledPack", "Workspace"]
 
 
 class Workspace:
@@ -229,6 +216,17 @@ class Workspace:
         """What stands for exactly the file and sources that `changes` speaks of; `accept` takes it."""
         return seen_digest(self._file.source, self._digests(self.file))
 
+    def seen_with(self, sources: Mapping[str, Sources]) -> str:
+        """As `seen`, with files of packs by path, by the path in the file, as they are going to be."""
+        digests = self._digests(self.file)
+        for path, files in sources.items():
+            digests[path] = digest_of({**read_sources(self._packs.folder(path)), **files})
+        return seen_digest(self._file.source, digests)
+
+    def pack_folders(self) -> dict[str, Path]:
+        """The folder of each pack by path, by the path in the file."""
+        return {pack.path: self._packs.folder(pack.path) for pack in self.file.packs if pack.path}
+
     def pack_changes(self) -> dict[str, tuple[FileChange, ...]]:
         """How each pack by path that waits differs from its accepted copy, by the path in the file."""
         pinned, current = self._pinned, self._packs.current
@@ -386,7 +384,8 @@ class Workspace:
         save_accepted(self.root.state, Accepted(source, at, by, channel, pinned, signature))
         if source is not None:
             with contextlib.suppress(ConfigInvalid):  # only for review: a folder without it works as well
-                text = lock_text(config.settings, pinned, self._installed.manifest)
+                copies = self.root.state / PACKS_FOLDER
+                text = lock_text(config.settings, pinned, self._installed.manifest, copies)
                 write_file(self.root.descriptor, LOCK_FILE, text)
         self._reload()
 

@@ -45,6 +45,10 @@ _FIELDS: Final[Mapping[Group, tuple[str, ...]]] = {
     "template": ("uriTemplate", "name", "title", "description", "mimeType"),
     "server": ("instructions",),
 }
+_MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "annotations": ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"),
+    "arguments": ("name", "title", "description", "required"),
+}
 _NAMED_BY: Final[Mapping[Group, str]] = {"tool": "name", "prompt": "name", "template": "uriTemplate"}
 _SNAKE: Final = {
     "inputSchema": "input_schema",
@@ -78,10 +82,22 @@ def definition(group: Group, thing: Any) -> Definition:
         value = (
             thing.get(name) if isinstance(thing, Mapping) else getattr(thing, _SNAKE.get(name, name), None)
         )
-        plain = _plain(value)
+        plain = _known(name, _plain(value))
         if plain not in (None, "", {}, []):
             found[name] = plain
     return found
+
+
+def _known(field: str, value: Any) -> Any:
+    """A value without members that no client reads, and without those that are left empty."""
+    known = _MEMBERS.get(field)
+    if known is None:
+        return value
+    if isinstance(value, list):
+        return [_known(field, one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {name: value[name] for name in known if value.get(name) is not None}
 
 
 def _plain(value: Any) -> Any:
