@@ -34,12 +34,22 @@ class Headless:
 class ClaudeCode:
     """Claude Code with a home of its own, in one project folder and with one set of MCP servers."""
 
-    def __init__(self, parts: Path, home: Path, project: Path, api_url: str, servers: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        parts: Path,
+        home: Path,
+        project: Path,
+        api_url: str,
+        servers: dict[str, Any],
+        **variables: str,
+    ) -> None:
+        """`variables` are further ones of its environment."""
         self._claude = str(parts / "bin" / "claude")
         self._parts = parts
         self._home = home
         self._project = project.resolve()
         self._api_url = api_url
+        self._variables = variables
         home.mkdir(parents=True, exist_ok=True)
         self._servers = home / "servers.json"
         self._servers.write_text(json.dumps({"mcpServers": servers}))
@@ -92,6 +102,7 @@ class ClaudeCode:
             "DISABLE_AUTOUPDATER": "1",
             "DISABLE_TELEMETRY": "1",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            **self._variables,
         }
 
 
