@@ -29,6 +29,7 @@ from packhost.kinds.context import (
 )
 from packhost.kinds.files import Files, FileStat, Walk
 from packhost.kinds.http_tools import http_tool
+from packhost.kinds.inputs import InputNeeded, obtain
 from packhost.kinds.providing import Announce, Changed, Provider
 from packhost.kinds.record import RecordedApproval, RecordedEvent, RecordedMessage, RunRecord, TraceWriter
 from packhost.kinds.reply import FetchReply
@@ -51,6 +52,7 @@ __all__ = [
     "Files",
     "HostServices",
     "HttpReply",
+    "InputNeeded",
     "InvalidInput",
     "Kind",
     "Located",
@@ -83,6 +85,7 @@ __all__ = [
     "hookimpl",
     "http_tool",
     "input_fault",
+    "obtain",
     "schema_fault",
     "take_answers",
 ]

@@ -41,6 +41,7 @@ Code = Literal[
     "MANIFEST_INVALID",
     "CONTINUATION_IN_PROGRESS",
     "RESUME_STATE_CHANGED",
+    "INPUT_REQUIRED",
 ]
 CODES: frozenset[str] = frozenset(get_args(Code))
 

@@ -88,6 +88,7 @@ class GateContext:
     """The call from within which this one is made."""
     tool_use_id: str | None = None
     logged: Log | None = None
+    inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     pauses: int = 0
     """How often a person was asked since this call last got on."""
     asked: int = 0

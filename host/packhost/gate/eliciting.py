@@ -73,14 +73,14 @@ class Eliciting:
                 hint="have the person finish it with the server itself, then make the call again",
             )
         context.pauses += 1
-        context.asked += 1
+        number = context.asked = context.asked + 1
         caller, terms = context.caller, self._terms()
         alone = terms.unattended == "reject" and unattended(context.asker, caller)
         if alone or caller.subagent is not None:
             return Elicited("cancel")
         row = await self._store.write(questions.ask, self._new(context, wanted, terms))
         try:
-            return await self._wait(context, row, wanted.url)
+            return await self._wait(context, row, wanted.url, number)
         except anyio.get_cancelled_exc_class():
             self._store.post(questions.withdraw, row.id, "host")
             raise
@@ -118,13 +118,13 @@ class Eliciting:
             tool_use_id=context.tool_use_id,
         )
 
-    async def _wait(self, context: GateContext, row: QuestionRow, url: str | None) -> Elicited:
+    async def _wait(self, context: GateContext, row: QuestionRow, url: str | None, number: int) -> Elicited:
         """Ask through the caller's own channel and follow the record: whichever ends first."""
         found: list[Elicited] = []
         async with anyio.create_task_group() as group:
 
             async def follow() -> None:
-                found.append(await self._follow(context, row.id))
+                found.append(await self._follow(context, row.id, number))
                 group.cancel_scope.cancel()
 
             async def ask(by: Asker) -> None:
@@ -138,12 +138,12 @@ class Eliciting:
                 await self._close(row.id, "cancel", None, "", "")
         return found[0]
 
-    async def _follow(self, context: GateContext, id: str) -> Elicited:
+    async def _follow(self, context: GateContext, id: str, number: int) -> Elicited:
         with self._store.watch(f"question:{id}") as watch:
             while True:
                 row = self._store.read(questions.get, id)
                 if row.status == "accepted":
-                    by = context.call_id if context.asked == 1 else f"{context.call_id}.{context.asked}"
+                    by = context.call_id if number == 1 else f"{context.call_id}.{number}"
                     await self._store.write(questions.use, id, row.binding, by)
                     return Elicited("accept", row.content)
                 if row.status != "pending":
@@ -184,6 +184,11 @@ class Eliciting:
         except Conflict:
             return True  # answered elsewhere first
         return True
+
+
+def fault_of(wanted: Elicitation) -> str | None:
+    """Why a question cannot be put; `None` for one that can."""
+    return next(_faults(wanted), None)
 
 
 def _faults(wanted: Elicitation) -> Iterator[str]:

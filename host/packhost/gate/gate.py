@@ -200,6 +200,7 @@ class Gate:
             eliciting=self._eliciting.ask,
             parent=parent,
             tool_use_id=request.tool_use_id,
+            inputs=request.inputs,
         )
 
     def _refused(self, request: CallRequest, refusal: Refusal, found: Evaluation | Stopped) -> Refusal:
@@ -373,7 +374,7 @@ class Gate:
             call_id=context.call_id,
             run_id=context.run_id,
             enforcement=level,
-            data={name: error.data[name] for name in ("path", "retry_after") if name in error.data},
+            data={name: error.data[name] for name in ("path", "retry_after", "inputs") if name in error.data},
         )
 
     async def _record(

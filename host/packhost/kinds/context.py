@@ -257,6 +257,10 @@ class CallContext(Protocol):
     def calling(self) -> object | None:
         """What the driver of the calling run tells a kind of its own pack; `None` for any other call."""
 
+    @property
+    def inputs(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the client answered to what the call wanted of it; see `packhost.kinds.inputs.obtain`."""
+
     def untimed(self) -> AbstractContextManager[None]:
         """Let this call's time stand still: what runs within has a limit of its own."""
 

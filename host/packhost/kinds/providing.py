@@ -33,7 +33,7 @@ COMPLETE: Final[dict[Part, str]] = {"resources": "resources.complete", "prompts"
 class Changed:
     """Something that clients are told of: a list of a pack's, or one resource by its `uri`."""
 
-    what: Literal["resources", "prompts", "resource"]
+    what: Literal["tools", "resources", "prompts", "resource"]
     uri: str = ""
 
 

@@ -36,12 +36,16 @@ DESIGNED_KINDS = ("python", "http", "code", "client", "mcp", "flow", "subagent")
 def manifest_faults(
     manifest: PackManifest, *, shipped: bool, kinds: Collection[str] | None
 ) -> Iterator[Fault]:
-    """Everything that is wrong between the fields; `kinds` are the kinds at hand, when they are known."""
+    """Everything that is wrong between the fields; `kinds` are the kinds at hand, when they are known.
+
+    None at all: whoever knows which there are looks at that.
+    """
     yield from _pack_faults(manifest)
     yield from _twice([tool.name for tool in manifest.tools], "tools", "tool")
     yield from _twice([approval.name for approval in manifest.approvals], "approvals", "approval")
     for index, tool in enumerate(manifest.tools):
-        for path, message, hint in _tool_faults(manifest, tool, shipped, kinds or DESIGNED_KINDS):
+        at_hand = DESIGNED_KINDS if kinds is None else kinds
+        for path, message, hint in _tool_faults(manifest, tool, shipped, at_hand):
             yield ("tools", index, *path), f"tool `{tool.name}`: {message}", hint
     yield from upstream_faults(manifest)
 
@@ -77,7 +81,7 @@ def _tool_faults(
     if len(wire) > WIRE_LIMIT:
         message = f"its name on the wire, `{wire}`, has {len(wire)} characters"
         yield ("name",), message, f"shorten the tool's or the pack's name to {WIRE_LIMIT} in all"
-    if tool.kind not in kinds:
+    if kinds and tool.kind not in kinds:
         yield ("kind",), *choice(tool.kind, kinds, "a known kind")
     if tool.kind == "python" and tool.target is None:
         yield (), "`target` is missing", "write `target: module:function`"

@@ -109,7 +109,9 @@ class EntryPoints(InstalledPacks):
         """
         path, package = self.locate(pack)
         shipped = pack in SHIPPED_PACKS
-        loaded = read_manifest(path, shipped=shipped, name=f"manifests/{path.name}" if shipped else str(path))
+        # of which kinds there are, an installed pack may itself bring some: the registry looks at that
+        name, kinds = (f"manifests/{path.name}", None) if shipped else (str(path), ())
+        loaded = read_manifest(path, shipped=shipped, name=name, kinds=kinds)
         if loaded.manifest.id != pack:
             raise ManifestInvalid(
                 f"the pack `{pack}` has a manifest whose id is `{loaded.manifest.id}`",
