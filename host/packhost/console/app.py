@@ -31,7 +31,7 @@ from packhost.console.guard import (
     same_origin,
 )
 from packhost.console.holding import Keys, Notices
-from packhost.console.kit import BASE, Action, Form, Moved, Page, Shown, Viewer, Visit
+from packhost.console.kit import BASE, Action, Form, Moved, Page, Sent, Shown, Viewer, Visit
 from packhost.console.live import Live
 from packhost.console.pages import ACTIONS, PAGES
 from packhost.console.proving import ChallengesWanted, Proof, answers_of
@@ -77,6 +77,8 @@ class Console:
         *,
         own: Own = lambda scope: True,
         clock: Callable[[], float] = time.monotonic,
+        pages: tuple[Page, ...] = PAGES,
+        actions: tuple[Action, ...] = ACTIONS,
     ) -> None:
         self._control = control
         self._name = name
@@ -88,10 +90,10 @@ class Console:
         self._env = environment()
         self._env.globals["asset"] = self._assets.address
         self._entrance = Entrance(control, self._keys, self._attempts)
-        pages, actions = account(control, self._keys)
-        self._pages = (*PAGES, *pages)
+        own_pages, own_actions = account(control, self._keys)
+        self._pages = (*pages, *own_pages)
         self._views = Routes([(page.path, page) for page in self._pages])
-        self._actions = Routes([(action.path, action) for action in (*ACTIONS, *actions)])
+        self._actions = Routes([(action.path, action) for action in (*actions, *own_actions)])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -271,9 +273,12 @@ class Console:
 
     # answers
 
-    def _led(self, visit: Visit, to: Shown | Moved) -> Response:
+    def _led(self, visit: Visit, to: Shown | Moved | Sent) -> Response:
         if isinstance(to, Shown):
             return self._page(visit, to)
+        if isinstance(to, Sent):
+            named = {"Content-Disposition": f'attachment; filename="{to.name}"'}
+            return Response(to.body, headers=named, media_type=to.media_type)
         if to.notice:
             self._notices.tell(visit.viewer.session, to.mark, to.notice)
         return RedirectResponse(f"{BASE}{to.path}", 303)

@@ -42,6 +42,15 @@ class Moved:
     mark: Mark = "done"
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A file to download."""
+
+    body: bytes
+    name: str
+    media_type: str = "application/json"
+
+
 class Form:
     """What a form sent: every value is text."""
 
@@ -170,7 +179,7 @@ class Visit:
         )
 
 
-View = Callable[[Visit], Awaitable[Shown | Moved]]
+View = Callable[[Visit], Awaitable[Shown | Moved | Sent]]
 Act = Callable[[Visit], Awaitable[Moved | Shown]]
 
 

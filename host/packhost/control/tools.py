@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from packhost.control.base import Parts, text
+from packhost.control.base import Parts, optional, text
 from packhost.errors import InvalidInput, PackhostError
 from packhost.gate.catalog import Catalog, Entry
 from packhost.gate.recall import key_of
 from packhost.gate.types import Answer, Caller, CallRequest, Completed, Deferred, Outcome, Prompt, Refusal
 from packhost.rules.remaining import remaining
 from packhost.rules.scopes import format_scope
+from packhost.store.ops import sessions
 
 CLI_CLIENT = "packhost-cli"
 _WIRE: Final = re.compile(r"`([a-z][a-z0-9-]*_[a-z0-9_-]+)`")
@@ -144,14 +145,30 @@ def _canonical(said: str, catalog: Catalog) -> str:
 
 
 async def explain(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """What the gate would do with a call; nothing runs and nothing is recorded."""
-    return parts.gate.explain(await _request(parts, params)).as_json()
+    """What the gate would do with a call; nothing runs and nothing is recorded.
+
+    With `of_session` it is looked at as if that session made it, with its own level, principal and client;
+    with an empty one, as if a new session did.
+    """
+    session = optional(params, "of_session")
+    if session is None:
+        return parts.gate.explain(await _request(parts, params)).as_json()
+    caller = Caller(parts.principal, CLI_CLIENT, "new")
+    if session:
+        row = parts.store.read(sessions.get, session)
+        caller = Caller(row.principal, row.client, row.id)
+    return parts.gate.explain(CallRequest(text(params, "tool"), _arguments(params), caller)).as_json()
 
 
-async def _request(parts: Parts, params: Mapping[str, Any]) -> CallRequest:
+def _arguments(params: Mapping[str, Any]) -> dict[str, Any]:
     arguments = params.get("arguments", {})
     if not isinstance(arguments, dict):
         raise InvalidInput("the arguments are not an object", hint='write them as `{"name": value}`')
+    return arguments
+
+
+async def _request(parts: Parts, params: Mapping[str, Any]) -> CallRequest:
+    arguments = _arguments(params)
     client = text(params, "client", CLI_CLIENT)
     session = await parts.gate.sessions.enter(
         text(params, "session", f"cli-{parts.principal}"[:64]), parts.principal, client

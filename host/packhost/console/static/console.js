@@ -12,6 +12,7 @@
     for (const time of within.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
       if (!Number.isNaN(at.valueOf())) {
+        if ("said" in time.dataset) { time.title = at.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" }); continue; }
         time.title = time.textContent;
         time.textContent = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
       }
@@ -55,7 +56,7 @@
           const taken = document.adoptNode(fresh);
           zoned(taken);
           take(part, taken);
-          if (taken.isConnected && before !== taken.innerHTML) taken.classList.add("changed");
+          if (taken.isConnected && before !== taken.innerHTML && !("quiet" in taken.dataset)) taken.classList.add("changed");
         }
       }
       if (page.title) document.title = page.title;
@@ -136,7 +137,8 @@
     form.querySelector("[data-passkey]").value = await asserted(asked);
     return undefined;
   };
-  const wantsPasskey = (form) => {
+  const wantsPasskey = (form, submitter) => {
+    if (submitter && "plain" in submitter.dataset) return false;
     if (form.dataset.passkeyCreate || form.dataset.passkeyLogin) return true;
     return form.querySelector("[data-passkey]") !== null && !form.elements.passphrase?.value;
   };
@@ -157,7 +159,7 @@
     if (form.method === "dialog" || form.method === "get") return;
     if (form.dataset.sent) { event.preventDefault(); return; }
     if (ready.has(form)) { form.dataset.sent = "1"; return; }
-    const question = submitter?.dataset.confirm ?? form.dataset.confirm, passkey = wantsPasskey(form);
+    const question = submitter?.dataset.confirm ?? form.dataset.confirm, passkey = wantsPasskey(form, submitter);
     if (!question && !passkey) { form.dataset.sent = "1"; return; }
     event.preventDefault();
     if (question && !(await confirmed(question))) return;
@@ -175,6 +177,14 @@
     }
     ready.add(form);
     form.requestSubmit(submitter);
+  });
+  document.addEventListener("submit", (event) => {
+    const busy = event.submitter?.dataset.busy;
+    if (busy && !event.defaultPrevented) { event.submitter.textContent = busy; event.submitter.setAttribute("aria-busy", "true"); }
+  });
+  document.addEventListener("input", (event) => {
+    const choice = event.target.dataset.chooses && $(event.target.dataset.chooses);
+    if (choice) choice.checked = true;
   });
   addEventListener("pageshow", () => {
     for (const form of document.forms) { delete form.dataset.sent; ready.delete(form); }
@@ -203,7 +213,7 @@
     const found = [...document.querySelectorAll(`[data-${name}]`)].filter(
       (one) => one.dataset[name] === value && one.getClientRects().length);
     const near = found.find((one) => one.closest("[data-item]")?.contains(document.activeElement));
-    const one = near ?? (name === "go" || found.length === 1 ? found[0] : null);
+    const one = near ?? (name === "go" ? found[0] : null); // an answer is given where the focus is, nowhere else
     if (!one) return false;
     one.focus();
     one.click();
