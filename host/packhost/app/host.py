@@ -40,12 +40,14 @@ from packhost.kinds.code import CodeKind
 from packhost.kinds.context import ApprovalService, OfferedTool, RunDriver, RunService, SessionService
 from packhost.kinds.http import HttpKind
 from packhost.kinds.identity import Identity
+from packhost.kinds.mcp.kind import McpKind
 from packhost.kinds.providing import Changed, Provision
 from packhost.kinds.python import PythonKind
 from packhost.kinds.record import TraceWriter
 from packhost.names import new_id
 from packhost.packs.discover import EntryPoints
 from packhost.server.afar import Afar
+from packhost.server.board import Board
 from packhost.server.host import Consent, HostStatus
 from packhost.store.base import Store
 from packhost.store.opening import open_store
@@ -133,7 +135,14 @@ class Host:
         self._python = PythonKind(root.path)
         self.identity = Identity(key, f"urn:packhost:{self.store.workspace}")
         http = HttpKind(tenant=self._tenant, identity=self.identity)
-        self._kinds: tuple[Kind, ...] = (self._python, CodeKind(), http)
+        self.upstreams = McpKind(
+            root.path,
+            root.state,
+            resolve=workspace.secrets.resolve,
+            redact=workspace.secrets.redact,
+            proof=lambda: self._python.proof,
+        )
+        self._kinds: tuple[Kind, ...] = (self._python, CodeKind(), http, self.upstreams)
         self._ready_for = -1
         self._drivers: dict[str, RunDriver] = {}
         self._writers: dict[str, TraceWriter] = {}
@@ -160,6 +169,7 @@ class Host:
             membership=self.membership,
         )
         self.afar = Afar(self.store, self.gate.decide, self.gate.questions.answer)
+        self.board = Board(self.store, self._owner, self.gate.decide, self.gate.questions.answer)
         self.services: Services = Services(
             self.runs, self.gate.sessions, self.gate.approvals, self.configuration, self.assets
         )
@@ -190,6 +200,7 @@ class Host:
             assets=self.assets,
             announce=self._announce,
         )
+        self.upstreams.keep(configuration.upstreams)
         self._drivers.update(provided.run_drivers)
         self._writers.update(provided.trace_writers)
         return configuration
@@ -319,6 +330,11 @@ class Host:
     def approval_timeout(self) -> float:
         """Seconds after which an unanswered approval expires."""
         return self.workspace.approvals.timeout
+
+    @property
+    def console(self) -> str | None:
+        """The address of a console that shows this workspace; `None` while none runs."""
+        return self.parts.consoles.url
 
     def consent(self) -> Consent | None:
         """The change that waits to be accepted; `None` when there is none."""

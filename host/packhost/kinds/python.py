@@ -68,10 +68,12 @@ class PythonKind:
             source_problems(spec.target, [folder]) if folder and spec.target else form_problems(spec.target)
         )
         problems += [
-            f"`config` of kind `python` has no `{key}`: only `preview` and `nested` are known"
+            f"`config` of kind `python` has no `{key}`: only `preview`, `nested` and `task` are known"
             for key in spec.config
-            if key not in ("preview", "nested")
+            if key not in ("preview", "nested", "task")
         ]
+        if spec.config.get("task") not in (None, "optional", "required"):
+            problems.append("`config.task` is `optional` or `required`, or left out")
         preview = spec.config.get("preview")
         if preview is not None and (not isinstance(preview, str) or form_problems(preview)):
             problems.append("`config.preview` is not a function: write `module:function`")
