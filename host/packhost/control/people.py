@@ -123,14 +123,14 @@ def approval_json(row: ApprovalRow) -> dict[str, Any]:
 async def sessions_list(parts: Parts, params: Mapping[str, Any]) -> Any:
     """Sessions, the last used first."""
     rows = parts.store.read(sessions.listing, whole(params, "limit", 100))
-    return {"sessions": [_session_json(parts, row) for row in rows]}
+    return {"sessions": [_session_json(row, parts.gate.sessions.level(row.id)) for row in rows]}
 
 
 async def sessions_show(parts: Parts, params: Mapping[str, Any]) -> Any:
     """One session and how many messages it holds."""
     row = parts.store.read(sessions.get, text(params, "id"))
     messages = parts.store.read(sessions.history, row.id)
-    return {**_session_json(parts, row), "messages": len(messages)}
+    return {**_session_json(row, parts.gate.sessions.level(row.id)), "messages": len(messages)}
 
 
 async def sessions_raise(parts: Parts, params: Mapping[str, Any]) -> Any:
@@ -141,10 +141,10 @@ async def sessions_raise(parts: Parts, params: Mapping[str, Any]) -> Any:
         raise InvalidInput(
             f"`{level}` is below the present `{present}`", hint="use `packhost sessions lower`"
         )
-    expires_in = params.get("expires_in")
+    expires_in: Any = params.get("expires_in")
     if expires_in is not None and (not isinstance(expires_in, int | float) or expires_in <= 0):
         raise InvalidInput("`expires_in` is not a number of seconds", hint="give a positive number")
-    return await _change(parts, session_id, level, params, expires_in)
+    return await change_level(parts, session_id, level, params, expires_in)
 
 
 async def sessions_lower(parts: Parts, params: Mapping[str, Any]) -> Any:
@@ -155,7 +155,7 @@ async def sessions_lower(parts: Parts, params: Mapping[str, Any]) -> Any:
         raise InvalidInput(
             f"`{level}` is above the present `{present}`", hint="use `packhost sessions raise`"
         )
-    return await _change(parts, session_id, level, params, None, no_higher=True)
+    return await change_level(parts, session_id, level, params, None, no_higher=True)
 
 
 def _wanted(params: Mapping[str, Any]) -> tuple[str, Level]:
@@ -167,7 +167,7 @@ def _wanted(params: Mapping[str, Any]) -> tuple[str, Level]:
     return text(params, "id"), level
 
 
-async def _change(
+async def change_level(
     parts: Parts,
     session_id: str,
     level: Level,
@@ -176,7 +176,8 @@ async def _change(
     *,
     no_higher: bool = False,
 ) -> Any:
-    await parts.gate.sessions.change(
+    """Set a session's level; see `Sessions.change`. Whether it goes up or down was looked at before."""
+    view = await parts.gate.sessions.change(
         session_id,
         level,
         by=parts.principal,
@@ -184,13 +185,13 @@ async def _change(
         expires_in=expires_in,
         no_higher=no_higher,
     )
-    return _session_json(parts, parts.store.read(sessions.get, session_id))
+    return _session_json(parts.gate.sessions.row(session_id), view.level)
 
 
-def _session_json(parts: Parts, row: SessionRow) -> dict[str, Any]:
+def _session_json(row: SessionRow, level: Level) -> dict[str, Any]:
     return {
         "id": row.id,
-        "level": parts.gate.sessions.level(row.id),
+        "level": level,
         "level_expires_at": row.level_expires_at,
         "principal": row.principal,
         "client": row.client,

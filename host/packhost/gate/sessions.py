@@ -100,15 +100,26 @@ class Sessions:
             self._rows[session_id] = row
         return row
 
-    def view(self, session_id: str) -> SessionView:
-        """A session's level and when it ends.
+    def row(self, session_id: str) -> SessionRow:
+        """A session as it was last read or written here.
 
         :raises NotFound: when it was never mentioned.
         """
-        row = self._load(session_id)
+        row = self._rows.get(session_id) or self._load(session_id)
         if row is None:
             raise NotFound(f"there is no session `{session_id}`", hint="see `packhost sessions list`")
-        return SessionView(row.id, self.level(row.id), row.level_expires_at)
+        return row
+
+    def view(self, session_id: str) -> SessionView:
+        """A session's level and when it ends, read anew.
+
+        :raises NotFound: when it was never mentioned.
+        """
+        self._load(session_id)
+        return self._view(self.row(session_id), self._autonomy().maximum)
+
+    def _view(self, row: SessionRow, maximum: Level) -> SessionView:
+        return SessionView(row.id, lowest(self._held(row), maximum), row.level_expires_at)
 
     async def change(
         self,
@@ -130,8 +141,9 @@ class Sessions:
         :raises PackhostError: `AUTONOMY_DENIED` when the level passes the workspace's maximum.
         """
         await self.fall_back()
-        now_at = self.view(session_id).level
+        self._load(session_id)
         maximum = self._autonomy().maximum
+        now_at = self._view(self.row(session_id), maximum).level
         if rank(level) > rank(maximum):
             raise PackhostError(
                 f"`{level}` passes the workspace's maximum `{maximum}`",
@@ -141,13 +153,13 @@ class Sessions:
         expires_at = None
         if expires_in is not None and raise_allowed(now_at, level, maximum):
             expires_at = self._now() + expires_in
-        await self._store.write(
-            sessions.set_level, session_id, level, expires_at, by, reason, no_higher=no_higher
+        lower = rank(level) < rank(now_at)
+        row = await self._store.write(
+            sessions.set_level, session_id, level, expires_at, by, reason, no_higher=no_higher, below=lower
         )
-        if rank(level) < rank(now_at):
-            await self._store.write(sessions.lower_children, session_id, level, by, reason)
         self._rows.clear()
-        return self.view(session_id)
+        self._rows[row.id] = row
+        return self._view(row, maximum)
 
     async def raise_level(
         self,

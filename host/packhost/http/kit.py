@@ -32,6 +32,7 @@ CLIENT: Final = "packhost-api"
 """How requests over the API are labelled in the record."""
 _MORE_THAN_ARGUMENTS: Final = 65_536
 _DEEPEST: Final = 200
+_as_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -184,7 +185,7 @@ class Resource:
 
 
 def _response(reply: Reply) -> Response:
-    text = json.dumps(reply.value, separators=(",", ":"), allow_nan=False)
+    text = _as_json(reply.value)
     return Response(text, reply.status, {"Cache-Control": "no-store", **reply.headers}, "application/json")
 
 
@@ -241,7 +242,7 @@ def _parsed(raw: bytes) -> Any:
         value = json.loads(raw, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise _invalid(f"the body is no JSON: {str(error)[:200]}", "") from None
-    if _depth(value) > _DEEPEST:
+    if len(raw) > _DEEPEST and _depth(value) > _DEEPEST:  # a shorter one cannot be deeper than it is long
         raise _invalid("the body is nested too deeply", "")
     return value
 

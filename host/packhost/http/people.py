@@ -290,7 +290,7 @@ async def autonomy(call: Call) -> Reply:
             404, "NOT_FOUND", f"there is no session `{session_id[:80]}`", hint="use one that a run was in"
         )
     present = call.parts.gate.sessions.level(session_id)
-    params = {"id": session_id, "level": body.level, "reason": body.reason, "expires_in": body.expires_in}
+    params = {"reason": body.reason}
     if rank(body.level) > rank(present):
         demand(call.identity, "approvals:decide")
         if call.identity.role != "operator":
@@ -300,8 +300,8 @@ async def autonomy(call: Call) -> Reply:
                 "more autonomy is an operator's to give",
                 hint="ask one, or use another token",
             )
-        return Reply(await people.sessions_raise(call.parts, params))
-    return Reply(await people.sessions_lower(call.parts, params))
+        return Reply(await people.change_level(call.parts, session_id, body.level, params, body.expires_in))
+    return Reply(await people.change_level(call.parts, session_id, body.level, params, None, no_higher=True))
 
 
 def _asked(call: Call) -> ApprovalRow:

@@ -72,6 +72,7 @@ class Workspace:
         sources: Mapping[str, SecretSource] | None = None,
     ) -> None:
         self.root = root
+        self._accepted_at = str(root.state / ACCEPTED_FILE)
         self.generation = 0
         """Grows by one whenever something that a call depends on has changed."""
         self.problems: tuple[Problem, ...] = ()
@@ -118,8 +119,7 @@ class Workspace:
         return changed
 
     def _look(self) -> tuple[object, ...]:
-        accepted = look(None, self.root.state / ACCEPTED_FILE)
-        return look(self.root.descriptor, CONFIG_FILE), accepted, self._packs.mark()
+        return look(self.root.descriptor, CONFIG_FILE), look(None, self._accepted_at), self._packs.mark()
 
     def _state(self) -> tuple[object, ...]:
         digests = self._accepted.digest, self._file.digest, tuple(self._packs.current.items())

@@ -48,11 +48,13 @@ def set_level(
     reason: str = "",
     *,
     no_higher: bool = False,
+    below: bool = False,
 ) -> SessionRow:
     """Set a session's level; with `expires_at` it then falls back to the lasting one before it.
 
     Whether the level may be set is for the caller to decide; with `no_higher` it is only ever lowered,
-    whatever was written since they looked. Raises `NotFound`, or `Conflict` for that.
+    whatever was written since they looked. With `below` every session opened from it comes down along with
+    it. Raises `NotFound`, or `Conflict` for that.
     """
     row, now = get(tx, id), tx.now()
     if no_higher and rank(level) > rank(row.level_at(now)):
@@ -64,6 +66,8 @@ def set_level(
         lasting = row.level if row.level_before is None else row.level_before
         before = lasting
     _write_level(tx, row, level, expires_at, before, now, by, reason)
+    if below:
+        lower_children(tx, id, level, by, reason)
     return get(tx, id)
 
 
