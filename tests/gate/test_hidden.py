@@ -125,3 +125,12 @@ def test_a_run_below_another_may_have_more() -> None:
         "account": {"plan": "gold"},
         "q": 1,
     }
+
+
+def test_the_tenant_of_a_token_comes_before_the_workspaces_and_whatever_was_sent() -> None:
+    sent: dict[str, Any] = {"_tenant": {"id": "evil"}, "_endUser": {"id": "evil"}}
+    for tenant, expected in (("north", "north"), (None, "harbour")):
+        arguments = dict(sent)
+        variables = {"_tenant": {"id": "harbour"}, "_endUser": {"id": "nobody"}}
+        assert fill(sent.keys(), arguments, variables, "ann", sent, tenant) is None
+        assert arguments == {"_tenant": {"id": expected}, "_endUser": {"id": "ann"}}

@@ -57,6 +57,7 @@ class Context:
     layers: tuple[Layer, ...]
     secrets: dict[str, str] = field(default_factory=lambda: {"KEY": SECRET})
     principal: str = "ann"
+    tenant: str | None = None
     call_id: str = "call_1"
     session_id: str = "s-1"
     redactor: Redactor = field(default_factory=Redactor)

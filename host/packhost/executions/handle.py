@@ -304,6 +304,7 @@ class Handle:
             subagent=self._request.spec.get("subagent"),
             secrets=self._request.secrets,
             end_user=self._request.end_user,
+            tenant=self._request.tenant,
         )
 
 

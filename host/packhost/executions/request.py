@@ -27,6 +27,8 @@ class Request:
     """Whether tools that its calls bring may be given secrets."""
     end_user: bool = False
     """Whether an end user asked for it."""
+    tenant: str | None = None
+    """Whom it goes for, where a token said so."""
 
     def as_text(self) -> str:
         """The request as JSON text."""
@@ -34,8 +36,9 @@ class Request:
             {"name": layer.name, "scopes": [format_scope(scope) for scope in layer.scopes]}
             for layer in self.narrowing
         ]
-        more = {} if self.secrets else {"secrets": False}
+        more: dict[str, Any] = {} if self.secrets else {"secrets": False}
         more |= {"end_user": True} if self.end_user else {}
+        more |= {} if self.tenant is None else {"tenant": self.tenant}
         return as_text({"spec": self.spec, "background": self.background, "narrowing": layers, **more})
 
 
@@ -43,7 +46,8 @@ def request_of(row: ExecutionRow) -> Request:
     """What a run was started with."""
     raw = json.loads(row.spec_json)
     secrets, end_user = raw.get("secrets", True), raw.get("end_user", False)
-    return Request(raw["spec"], raw["background"], _layers(raw["narrowing"]), secrets, end_user)
+    layers = _layers(raw["narrowing"])
+    return Request(raw["spec"], raw["background"], layers, secrets, end_user, raw.get("tenant"))
 
 
 def shown(row: ExecutionRow) -> dict[str, Any]:

@@ -155,6 +155,7 @@ class Runs:
                     narrowing,
                     getattr(caller, "secrets", True),
                     getattr(caller, "end_user", False),
+                    getattr(caller, "tenant", None),
                 ).as_text(),
                 self._configuration().redact,
             ),

@@ -119,6 +119,11 @@ class GateContext:
         return self.caller.principal
 
     @property
+    def tenant(self) -> str | None:
+        """Whom the call is made for, where the caller's token says so."""
+        return self.caller.tenant
+
+    @property
     def client(self) -> str:
         """The calling client's name: a label, never an identity."""
         return self.caller.client

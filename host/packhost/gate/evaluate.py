@@ -136,7 +136,8 @@ def admit(
     """
     arguments, limit = {**given, **(content or {})}, configuration.limits.max_argument_bytes
     if entry.hidden:
-        unset = fill(entry.hidden, arguments, configuration.variables, caller.principal, caller.variables)
+        known, who = configuration.variables, caller.principal
+        unset = fill(entry.hidden, arguments, known, who, caller.variables, caller.tenant)
         if unset is not None:
             return unset
     try:

@@ -2,7 +2,8 @@
 
 What fills one, the first that there is:
 
-1. `_tenant` and `_endUser`: the workspace's tenant and the caller's principal, whatever a run says.
+1. `_tenant` and `_endUser`: the tenant that the caller's token names, else the workspace's, and the caller's
+   principal, whatever a run says.
 2. The accepted `variables` of packhost.yaml, so that no run can change what a person set.
 3. The `variables` that the run was started with, and before its own those of the run that started it.
 
@@ -62,10 +63,12 @@ def fill(
     variables: Mapping[str, Any],
     principal: str,
     of_run: Mapping[str, Any] | None = None,
+    tenant: str | None = None,
 ) -> Refusal | None:
     """Put the hidden parameters into the arguments, over anything that was sent for them."""
+    of_caller = {END_USER: {"id": principal}} | ({} if tenant is None else {TENANT: {"id": tenant}})
     for name in names:
-        value = {"id": principal} if name == END_USER else found(name, variables)
+        value = of_caller[name] if name in of_caller else found(name, variables)
         if value is _NOTHING and name != TENANT and of_run:
             value = found(name, of_run)
         if value is not _NOTHING:

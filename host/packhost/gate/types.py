@@ -48,6 +48,8 @@ class Caller:
     """Whether tools that a call brings for one run may be given secrets."""
     end_user: bool = field(default=False, compare=False)
     """Whether an end user, by a token of their own, asked for this or for the run that makes it."""
+    tenant: str | None = field(default=None, compare=False)
+    """Whom it is made for, where a token said so; else for whom the workspace stands."""
 
     @property
     def actor(self) -> str:

@@ -280,7 +280,15 @@ def _as_person(call: Call) -> bool:
 def _caller(call: Call, session: str) -> Caller:
     who = call.identity
     secrets, end_user = who.may("secrets:read"), who.role == "end-user"
-    return Caller(who.principal, CLIENT, session, attended=False, secrets=secrets, end_user=end_user)
+    return Caller(
+        who.principal,
+        CLIENT,
+        session,
+        attended=False,
+        secrets=secrets,
+        end_user=end_user,
+        tenant=who.tenant,
+    )
 
 
 async def _by_tool(call: Call, tool: str, arguments: Mapping[str, Any]) -> Any:

@@ -234,6 +234,10 @@ class CallContext(Protocol):
         """Whom the caller acts for."""
 
     @property
+    def tenant(self) -> str | None:
+        """Whom the call is made for, where the caller's token says so; else the workspace's own."""
+
+    @property
     def client(self) -> str:
         """The calling client's name: a label, never an identity."""
 

@@ -126,7 +126,7 @@ class HttpKind:
             name: await anyio.to_thread.run_sync(context.secret, name, abandon_on_cancel=True)
             for name in ready.secrets
         }
-        host = {"_tenant.id": self._tenant(), "_endUser.id": context.principal}
+        host = {"_tenant.id": context.tenant or self._tenant(), "_endUser.id": context.principal}
         given = ready.given(arguments)
         if not ready.needs_identity:
             return Values(given, secrets, host), ()

@@ -135,6 +135,7 @@ def identify(ctx: ServerRequestContext[Any, Any], own: str) -> Caller:
         attended=can_ask(ctx),
         secrets=identity is None or identity.may("secrets:read"),
         end_user=identity is not None and identity.role == "end-user",
+        tenant=None if identity is None else identity.tenant,
     )
 
 
