@@ -13,6 +13,9 @@ import pytest
 
 from packhost.cli.run import run
 from packhost.clients import claude_code, cursor
+from packhost.clients.connecting import block
+from packhost.clients.entries import cursor_link
+from packhost.clients.forms import CLIENTS
 from packhost.clients.launch import Launch, installed_command, key_variables, launch
 
 LAUNCH = Launch("/opt/the venv/bin/packhost", ("serve", "-w", "/home/me/my project"), ("PROVIDER_KEY",))
@@ -64,7 +67,7 @@ def test_claude_code_gets_a_line_whose_words_survive_the_shell() -> None:
 
 
 def test_claude_code_gets_a_block_for_the_project() -> None:
-    assert claude_code.block(LAUNCH) == {
+    assert block("claude-code", LAUNCH) == {
         "mcpServers": {
             "packhost": {
                 "type": "stdio",
@@ -77,22 +80,22 @@ def test_claude_code_gets_a_block_for_the_project() -> None:
 
 
 def test_cursor_gets_a_block_in_its_own_spelling_of_variables() -> None:
-    server = cursor.block(LAUNCH)["mcpServers"]["packhost"]
+    server = block("cursor", LAUNCH)["mcpServers"]["packhost"]
     assert server["env"] == {"PROVIDER_KEY": "${env:PROVIDER_KEY}"}
     assert server["command"] == "/opt/the venv/bin/packhost"
 
 
 def test_cursors_link_holds_the_same_server() -> None:
-    link = urlsplit(cursor.deeplink(LAUNCH))
+    link = urlsplit(cursor_link(LAUNCH))
     query = parse_qs(link.query, strict_parsing=True)
     assert (link.scheme, link.netloc, link.path) == ("cursor", "anysphere.cursor-deeplink", "/mcp/install")
     assert query["name"] == ["packhost"]
-    server = dict(cursor.block(LAUNCH)["mcpServers"]["packhost"])
+    server = dict(block("cursor", LAUNCH)["mcpServers"]["packhost"])
     server.pop("type")
     assert json.loads(base64.b64decode(query["config"][0], validate=True)) == server
 
 
-@pytest.mark.parametrize("client", ["claude-code", "cursor"])
+@pytest.mark.parametrize("client", ["claude-code", "cursor", "vscode", "codex"])
 def test_no_value_of_a_key_is_printed(client: str, project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["connect", client, "--print"]) == 0
     shown = capfd.readouterr().out
@@ -110,10 +113,12 @@ def test_programs_get_the_block_and_the_name_of_its_file(
     assert found["config"]["mcpServers"]["packhost"]["args"][-1] == str(project)
 
 
-@pytest.mark.parametrize("client", ["claude-code", "cursor"])
-def test_without_print_nothing_is_done(client: str, project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["connect", client]) == 2
-    assert "--print" in capfd.readouterr().err
+@pytest.mark.parametrize("client", CLIENTS)
+def test_without_write_no_file_is_touched(
+    client: str, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["connect", client]) == 0
+    assert "packhost" in capfd.readouterr().out
     assert sorted(path.name for path in project.iterdir()) == ["packhost.yaml"]
 
 

@@ -13,6 +13,7 @@ import click
 
 from packhost.cli.adopted import say_changes, say_found, say_proposed
 from packhost.cli.bars import progress_bar
+from packhost.cli.connect import say_undone
 from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
@@ -22,7 +23,7 @@ from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.clients import adopting, keeping
 from packhost.clients.adopting import Candidate, Plan
 from packhost.clients.forms import ClientFile
-from packhost.clients.keeping import Change, Undone
+from packhost.clients.keeping import Change
 from packhost.clients.reading import PATIENCE, read_all
 from packhost.errors import NotFound, PackhostError
 from packhost.workspace.consent import ACCEPTED_FILE, seen_digest
@@ -35,8 +36,6 @@ from packhost.workspace.sources import digest_of
 from packhost.workspace.workspace import Workspace
 
 _WHAT = "adopt"
-_REWRITTEN = (".claude.json",)
-"""Files that their client writes by itself all the time."""
 
 
 @click.command(
@@ -210,22 +209,13 @@ def _undo(root: Root, force: bool, as_json: bool) -> None:
     change = keeping.latest(root.state, _WHAT)
     if change is None:
         raise NotFound("nothing was adopted here", hint="`packhost adopt FILE` adopts")
-    mending = [one.path for one in change.files if one.path.name in _REWRITTEN]
+    mending = [one.path for one in change.files if one.path.name in keeping.REWRITTEN]
     done = keeping.undo(change, force=force, mending=mending)
     observed = Observed(root.state)
     for one in change.files:
         if one.path.parent.parent == root.path / adopting.HOME:
             observed.forget(one.path.parent.name)
-    _say_undone(done, as_json)
-
-
-def _say_undone(done: Sequence[Undone], as_json: bool) -> None:
-    if as_json:
-        print_json({"undone": [{"path": str(one.path), "did": one.did} for one in done]})
-        return
-    for one in done:
-        click.echo(f"{one.path}: {one.did}")
-    click.echo("taken back; restart the clients that were connected")
+    say_undone(done, as_json)
 
 
 def _told(found: Sequence[Candidate]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "audit": ("audit", "Prove and print the record."),
     "store": ("store", "Look after the store: backups, migrations, pruning."),
     "docs": ("docs", "Reference pages of packs."),
-    "connect": ("connect", "Print what connects a client to this workspace."),
+    "connect": ("connect", "Connect a client to this workspace."),
     "doctor": ("doctor", "Check this installation and workspace."),
     "completion": ("completion", "Print a shell's completion script."),
 }

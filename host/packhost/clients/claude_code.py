@@ -1,4 +1,4 @@
-"""Claude Code: a line for its own command, and a block for the project's `.mcp.json`."""
+"""Claude Code: a line for its own command, and whether it is connected already."""
 
 from __future__ import annotations
 
@@ -19,18 +19,6 @@ def add_command(launch: Launch) -> str:
     for name in launch.variables:
         words += ["-e", f"{name}=${{{name}}}"]
     return shlex.join([*words, "--", launch.command, *launch.arguments])
-
-
-def block(launch: Launch) -> dict[str, Any]:
-    """The content of `.mcp.json`."""
-    server: dict[str, Any] = {
-        "type": "stdio",
-        "command": launch.command,
-        "args": list(launch.arguments),
-    }
-    if launch.variables:
-        server["env"] = {name: f"${{{name}}}" for name in launch.variables}
-    return {"mcpServers": {SERVER: server}}
 
 
 def configured(root: Path, home: Path) -> list[Path]:

@@ -25,6 +25,8 @@ from packhost.errors import ConfigInvalid, PackhostError
 from packhost.workspace.files import sync_folder
 
 FOLDER: Final = "changes"
+REWRITTEN: Final = frozenset({".claude.json"})
+"""Names of files that their client writes by itself all the time."""
 _RECORD: Final = "record.json"
 _VERSION: Final = 1
 _NEW_MODE: Final = 0o644

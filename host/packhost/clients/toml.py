@@ -42,6 +42,27 @@ class Toml:
         wanted = {**self.data, path[0]: {**self.data.get(path[0], {}), path[1]: dict(table)}}
         self._become(before + gap + newline.join(lines) + newline, wanted)
 
+    def set(self, path: tuple[str] | tuple[str, str], value: bool | str) -> None:
+        """Make a key at the top, or in a table at the top, hold this.
+
+        Raises `ConfigInvalid` where it is written in a form that cannot be changed line by line.
+        """
+        line = f"{_key(path[-1])} = {_value(value)}"
+        newline = "\r\n" if "\r\n" in self.text else "\n"
+        lines = self.text.splitlines(keepends=True)
+        headers = [n for n, one in enumerate(lines) if _ANY_HEADER.match(one.rstrip("\n"))]
+        mine = [n for n in headers if _parts(_inside(lines[n])) == [path[0]]] if len(path) == 2 else [-1]
+        if not mine:
+            gap = [newline] if lines else []
+            lines += [*gap, f"[{_key(path[0])}]{newline}", f"{line}{newline}"]
+        else:
+            end = next((n for n in headers if n > mine[0]), len(lines))
+            held = re.compile(rf"[ \t]*{re.escape(path[-1])}[ \t]*=")
+            kept = [one for one in lines[mine[0] + 1 : end] if not held.match(one)]
+            lines[mine[0] + 1 : end] = [f"{line}{newline}", *kept]
+        table = {**self.data.get(path[0], {}), path[-1]: value} if len(path) == 2 else value
+        self._become("".join(lines), {**self.data, path[0]: table})
+
     def drop(self, path: tuple[str, str]) -> None:
         """Take the table at a path out, with those below it.
 
@@ -87,6 +108,11 @@ class Toml:
         except tomllib.TOMLDecodeError as error:
             said = str(error).splitlines()[0].rstrip(".").lower()
             raise ConfigInvalid(f"this is not TOML: {said}", place=Place(self._name)) from None
+
+
+def _inside(line: str) -> str:
+    found = _HEADER.match(line.rstrip("\n"))
+    return found[1] if found else ""
 
 
 def _parts(header: str) -> list[str]:
