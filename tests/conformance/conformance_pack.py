@@ -326,7 +326,7 @@ async def _(context: CallContext, arguments: Arguments) -> Any:
 
 @fixture("multi:input")
 async def _(context: CallContext, arguments: Arguments) -> Any:
-    schema = {"type": "object", "properties": {"name": STRING}}
+    schema = {"type": "object", "properties": {"name": STRING, "confirm": OK}}
     both = await asyncio.gather(
         _elicited(context, "The first?", schema), _elicited(context, "The second?", schema)
     )

@@ -13,6 +13,9 @@ constraints=$tests/../../.ci/constraints.txt
 
 claude_version=2.1.332
 sdk_version=1.32.2
+client_version=2.4.0
+inspector_version=2.12.0
+conformance_version=0.2.0-alpha.12
 aimock_version=1.43.0
 oauth_version=9.13.3
 schemathesis_version=4.32.5
@@ -84,6 +87,8 @@ install_packages() {
     PATH=$real/bin:$PATH quietly "$node" "$npm" install --prefix "$real/npm" \
         --no-audit --no-fund --no-package-lock --no-update-notifier \
         "@anthropic-ai/claude-code@$claude_version" "@modelcontextprotocol/sdk@$sdk_version" \
+        "@modelcontextprotocol/client@$client_version" "@modelcontextprotocol/inspector@$inspector_version" \
+        "@modelcontextprotocol/conformance@$conformance_version" \
         "@copilotkit/aimock@$aimock_version" "oidc-provider@$oauth_version" ||
         fail "npm could not install Claude Code, @modelcontextprotocol/sdk, @copilotkit/aimock and oidc-provider"
     ln -sfn "$real/npm/node_modules/.bin/claude" "$real/bin/claude"
@@ -100,6 +105,12 @@ check() {
     [[ $found == "$claude_version "* ]] || { echo "Claude Code is \`$found\`, not $claude_version"; return 1; }
     grep -qs "\"version\": \"$sdk_version\"" "$real/npm/node_modules/@modelcontextprotocol/sdk/package.json" ||
         { echo "@modelcontextprotocol/sdk is not $sdk_version"; return 1; }
+    grep -qs "\"version\": \"$client_version\"" "$real/npm/node_modules/@modelcontextprotocol/client/package.json" ||
+        { echo "@modelcontextprotocol/client is not $client_version"; return 1; }
+    grep -qs "\"version\": \"$inspector_version\"" "$real/npm/node_modules/@modelcontextprotocol/inspector/package.json" ||
+        { echo "@modelcontextprotocol/inspector is not $inspector_version"; return 1; }
+    grep -qs "\"version\": \"$conformance_version\"" "$real/npm/node_modules/@modelcontextprotocol/conformance/package.json" ||
+        { echo "@modelcontextprotocol/conformance is not $conformance_version"; return 1; }
     grep -qs "\"version\": \"$aimock_version\"" "$real/npm/node_modules/@copilotkit/aimock/package.json" ||
         { echo "@copilotkit/aimock is not $aimock_version"; return 1; }
     grep -qs "\"version\": \"$oauth_version\"" "$real/npm/node_modules/oidc-provider/package.json" ||
