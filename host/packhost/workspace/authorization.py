@@ -68,6 +68,12 @@ def _checked_prefix(text: str) -> str:
     return text
 
 
+def _some(algorithms: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
+    if not algorithms:
+        raise fault("without a signature no token is taken", "name one, such as `ES256`")
+    return algorithms
+
+
 def _checked_scopes(scopes: dict[str, tuple[Right, ...]]) -> dict[str, tuple[Right, ...]]:
     for name in scopes:
         if not _SCOPE.match(name):
@@ -99,7 +105,7 @@ class IssuerSettings(_Model):
     jwks: Url | None = Field(
         default=None, description="Where its keys are; left out, where the server's metadata says."
     )
-    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = Field(
+    algorithms: Annotated[tuple[Algorithm, ...], AfterValidator(_some)] = Field(
         default=USUAL, description="The signatures that are taken."
     )
     principal: Claim = Field(
