@@ -1,10 +1,12 @@
-"""Decisions in the console that need the operator: by the passphrase, or by a passkey that the host checks."""
+"""Decisions in the console that need the operator: by the passphrase, or by a passkey the host can check."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from packhost.gate.passkeys import asserted, challenge_of, signature_of
 from packhost.gate.types import Caller, CallRequest, Completed, Refusal
 from packhost.rules.statements import decision_statement
 from packhost.store.ops import consoles
+from packhost.store.restoring import settle, withdrawn
 from packhost.workspace import operator as operators
 from packhost.workspace.operator import make_record
 from packhost.workspace.pen import Pen
@@ -375,3 +378,16 @@ def test_signatures_that_only_look_like_a_passkeys_are_no_proof() -> None:
 
 def test_every_operation_that_a_console_asks_for_is_there() -> None:
     assert RIGHTS.keys() <= OPERATIONS.keys()
+
+
+async def test_a_restored_backup_signs_nobody_in_and_brings_no_passkey_back_that_was_removed(
+    host: Host, person: Any, key: Authenticator
+) -> None:
+    await enrolled(person, key)
+    await enrolled(person, Authenticator(key.rp_id, key.origin), "phone")
+    first, second = host.store.read(consoles.passkeys)
+    present = replace(host.store.read(withdrawn), passkeys=frozenset({second.id}))
+    manifest: Any = SimpleNamespace(made_at=1.0, head_id=1, head_hash="x")
+    await host.store.write(settle, manifest, "t", present)
+    assert [row.id for row in host.store.read(consoles.passkeys)] == [second.id] != [first.id]
+    assert host.store.read(consoles.live) == ()

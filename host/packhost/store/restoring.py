@@ -38,6 +38,8 @@ _CONSENT: Final = ("accepted.json", "packs")
 """What is accepted now stays as it is: an older consent may have been wider."""
 _TOKENS: Final = 5
 """The migration that brought tokens."""
+_CONSOLES: Final = 9
+"""The one that brought consoles and passkeys."""
 _SIDES: Final = ("", "-wal", "-shm", "-journal")
 
 
@@ -54,11 +56,15 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """What was taken back since the backup was made, so that no restoration gives it again."""
+    """What was taken back since the backup was made, so that no restoration gives it again.
+
+    `passkeys` are those that are still there; `None` when that is not known.
+    """
 
     grants: tuple[tuple[str, float], ...] = ()
     tokens: tuple[tuple[str, float], ...] = ()
     head: Head | None = None
+    passkeys: frozenset[str] | None = None
 
 
 def check(file: Path, workspace: str) -> Manifest:
@@ -166,6 +172,10 @@ def settle(
         for id, at in getattr(present, table, ()):
             sql = f"UPDATE {table} SET revoked_at=? WHERE id=? AND revoked_at IS NULL RETURNING id"  # noqa: S608
             counts[table] += tx.execute(sql, (at, id)).fetchone() is not None
+    tx.execute("DELETE FROM console_sessions")
+    for (id,) in tx.execute("SELECT id FROM passkeys").fetchall():
+        if present is not None and present.passkeys is not None and id not in present.passkeys:
+            tx.execute("DELETE FROM passkeys WHERE id=?", (id,))  # it was taken back since
     replaced = present.head if present is not None else None
     data: dict[str, Any] = {
         "made_at": manifest.made_at,
@@ -184,7 +194,10 @@ def withdrawn(view: Reading) -> Withdrawn:
     if _TOKENS in applied(view):
         tokens = tuple(view.execute("SELECT id, revoked_at FROM tokens WHERE revoked_at IS NOT NULL"))
     grants = tuple(view.execute("SELECT id, revoked_at FROM grants WHERE revoked_at IS NOT NULL"))
-    return Withdrawn(grants, tokens, events.head(view))
+    passkeys: frozenset[str] | None = None
+    if _CONSOLES in applied(view):
+        passkeys = frozenset(id for (id,) in view.execute("SELECT id FROM passkeys"))
+    return Withdrawn(grants, tokens, events.head(view), passkeys)
 
 
 def _present(state: Path) -> Withdrawn | None:
