@@ -18,7 +18,7 @@ import anyio.abc
 import pytest
 
 import packhost_packs.agent_runtime
-from packhost.app.host import Services
+from packhost.app.services import Services
 from packhost.control.base import Parts
 from packhost.control.evidence import evidence_of
 from packhost.executions.membership import Membership, replica, uptime

@@ -18,6 +18,7 @@ from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Kind, Tool
 from packhost.kinds.code import CodeKind
 from packhost.kinds.http import HttpKind
+from packhost.kinds.mcp.kind import McpKind
 from packhost.kinds.providing import Announce, ProvidedKind, Providing, Provision, provision
 from packhost.kinds.python import PythonKind
 from packhost.packs.discover import EntryPoints, find_packs
@@ -70,6 +71,7 @@ def configure(
         redacting=workspace.secrets.stream,
         root_path=str(workspace.root.path),
         provisions=provisions,
+        upstreams=frozenset(id for id, pack in registry.packs.items() if pack.upstream is not None),
         problems=tuple(str(problem) for problem in (*workspace.problems, *registry.problems)),
         warnings=(*(str(warning) for warning in registry.warnings), *_exposed(workspace)),
     )
@@ -154,7 +156,7 @@ def present(start: Path | None) -> Iterator[Supposition]:
 def _supposition(root: Root, workspace: Workspace, installed: EntryPoints) -> Supposition:
     code = CodeKind()
     try:
-        configuration, _ = configure(workspace, installed, [_Asked(), code, HttpKind()])
+        configuration, _ = configure(workspace, installed, [_Asked(), code, HttpKind(), McpKind(root.path)])
     finally:
         code.let_go()
     return Supposition(root, workspace, replace(configuration, require="advisory"))

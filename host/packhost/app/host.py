@@ -8,7 +8,7 @@ import logging
 import os
 import pwd
 import shlex
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from packhost.app.configuring import configure
+from packhost.app.services import Services
 from packhost.app.sharing import host_key, membership_of
 from packhost.app.watching import watching
 from packhost.clients.launch import installed_command
@@ -26,18 +27,15 @@ from packhost.control.consent import status_json
 from packhost.control.operations import LocalControl
 from packhost.control.retention import keep_retention
 from packhost.errors import PackhostError, StoreUnavailable
-from packhost.executions.offers import offer
 from packhost.executions.runs import Runs
 from packhost.gate.assets import Assets
 from packhost.gate.configuration import Configuration
 from packhost.gate.hidden import TENANT
-from packhost.gate.inline import checked
 from packhost.gate.operators import Operators
 from packhost.gate.questions import PREFIX
-from packhost.kinds.assets import AssetService
 from packhost.kinds.base import Kind
 from packhost.kinds.code import CodeKind
-from packhost.kinds.context import ApprovalService, OfferedTool, RunDriver, RunService, SessionService
+from packhost.kinds.context import RunDriver
 from packhost.kinds.http import HttpKind
 from packhost.kinds.identity import Identity
 from packhost.kinds.mcp.kind import McpKind
@@ -77,37 +75,6 @@ def user_name() -> str:
 def workspace_root(start: Path | None) -> Root:
     """The workspace of a folder, by default the present one; see `find_root`."""
     return Root(find_root(start or Path.cwd()))
-
-
-class Services:
-    """What shipped packs may ask of the host."""
-
-    def __init__(
-        self,
-        runs: RunService,
-        sessions: SessionService,
-        approvals: ApprovalService,
-        configuration: Callable[[], Configuration],
-        assets: AssetService,
-    ) -> None:
-        self.runs = runs
-        self.sessions = sessions
-        self.approvals = approvals
-        self.assets = assets
-        self._configuration = configuration
-
-    def described(self, name: str) -> OfferedTool | None:
-        """A tool that this host lists, by its wire or canonical name."""
-        entry = self._configuration().catalog.find(name)
-        return None if entry is None or entry.uncovered is not None else offer(entry.tool)
-
-    def section(self, pack: str) -> Mapping[str, Any]:
-        """A pack's own section of `packhost.yaml`, as it was accepted."""
-        return self._configuration().sections.get(pack, {})
-
-    def check_inline(self, definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Definitions of tools for one run, checked; see `HostServices.check_inline`."""
-        return checked(definitions, self._configuration().catalog)
 
 
 class Host:

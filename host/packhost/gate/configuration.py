@@ -65,6 +65,8 @@ class Configuration:
     """As `redact`, for a text that comes in pieces."""
     provisions: Mapping[str, Provision] = field(default_factory=dict)
     """What packs have beside their tools, by pack id."""
+    upstreams: frozenset[str] = frozenset()
+    """The packs that have a server upstream."""
     problems: tuple[str, ...] = field(default=())
     warnings: tuple[str, ...] = field(default=())
     """What keeps nothing out but is likely a mistake."""

@@ -334,10 +334,8 @@ class Gate:
             failure = PackhostError(f"`{entry.tool.id}` failed: {said}", code="TOOL_FAILED", hint=hint)
             return await self._failed(context, failure, "error", level, durable, configuration)
         lost = await self._record(context, "ok", None, recorded(output.kept or output.text), durable)
-        if lost is not None:
-            return lost
         ids = (context.call_id, context.run_id)
-        return Completed(output.value, output.text, *ids, level, output.blocks)
+        return lost or Completed(output.value, output.text, *ids, level, output.blocks)
 
     async def _timed(self, found: Evaluation, context: GateContext) -> Any:
         tool = found.entry.tool

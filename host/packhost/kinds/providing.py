@@ -19,6 +19,7 @@ from packhost.kinds.base import PackFacts, Tool
 from packhost.kinds.context import CallContext
 from packhost.manifest.model import PackManifest, ToolSpec
 from packhost.names import ToolId
+from packhost.rules.scopes import Scope
 from packhost.sandbox.level import Enforcement
 
 Part = Literal["resources", "prompts"]
@@ -58,6 +59,11 @@ class Provider:
     def enforcement(self) -> Enforcement:
         """How strongly what answers is held to its scopes."""
         return "host"
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """What each of its calls needs, and every layer has to cover."""
+        return ()
 
     async def resources(self) -> Sequence[Mapping[str, Any]]:
         """The resources: `uri`, `name` and what else MCP gives one."""
@@ -147,7 +153,7 @@ def _tool(pack: PackFacts, provider: Provider, verb: str, part: Part) -> Tool:
         timeout=provider.timeout,
     )
     version = f"{pack.version}+{hashlib.sha256(f'{pack.digest} {verb}'.encode()).hexdigest()[:12]}"
-    return Tool(ToolId(pack.id, verb), spec, pack, (), version)
+    return Tool(ToolId(pack.id, verb), spec, pack, provider.scopes, version)
 
 
 class ProvidedKind:

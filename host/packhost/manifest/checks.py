@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from packhost.manifest.elicit import elicit_faults
 from packhost.manifest.model import PackManifest, ToolSpec
 from packhost.manifest.schemas import Path, path_faults, schema_faults
-from packhost.manifest.upstream import upstream_faults
+from packhost.manifest.upstream_checks import upstream_faults
 from packhost.manifest.validation import choice
 from packhost.names import INLINE_PACK, RESERVED_PACK, WIRE_LIMIT, ToolId, nearest
 

@@ -1,0 +1,131 @@
+"""What a server says of itself now, held against what a person accepted of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from packhost.errors import ConfigInvalid, PackhostError
+from packhost.kinds.base import PackFacts, Tool
+from packhost.kinds.mcp.pins import (
+    PINS_FILE,
+    Definition,
+    PinChange,
+    Pins,
+    changed_tools,
+    compare,
+    live_pins,
+    read_pins,
+)
+from packhost.kinds.mcp.session import Session
+from packhost.workspace.observed import Observed
+
+log = logging.getLogger(__name__)
+_ACCEPT = "look at what changed and accept it with `packhost accept`; the pack's other tools go on"
+
+
+class Definitions:
+    """One server's definitions; `observed` is where what differs is kept for a person to look at."""
+
+    def __init__(self, pack: PackFacts, observed: Observed | None, *, pinned: bool) -> None:
+        self._pack = pack
+        self._observed = observed
+        self._pinned = pinned
+        self._accepted: Pins | None = None
+        self._changes: Mapping[str, PinChange] = {}
+        self._tools: Mapping[str, PinChange] = {}
+        self.live: Mapping[str, Definition] = {}
+
+    async def look(self, session: Session) -> None:
+        """Read all that the server defines, and find what is not as accepted.
+
+        Raises `RpcError` and `Gone` as the server does, `ConfigInvalid` when what was accepted cannot be
+        read.
+        """
+        tools, prompts, templates = await asyncio.gather(
+            session.listed("tools/list", "tools"),
+            self._part(session, "prompts", "prompts/list", "prompts"),
+            self._part(session, "resources", "resources/templates/list", "resourceTemplates"),
+        )
+        self.live = live_pins(
+            tools=tools, prompts=prompts, templates=templates, instructions=session.instructions or None
+        )
+        if self._pinned:
+            accepted = self._accepted_pins()
+            self._tools = changed_tools(accepted, self.live)
+            self._changes = {one.key: one for one in compare(accepted, self.live)}
+            self._tell()
+
+    def check(self, tool: Tool) -> None:
+        """Raise `PACK_CHANGED` for a tool that the server defines otherwise than was accepted."""
+        name = tool.spec.config["upstream_name"]
+        change = self._tools.get(name)
+        if change is not None:
+            raise _withheld(f"`{tool.id}`", change)
+        if f"tool:{name}" not in self.live:
+            raise PackhostError(
+                f"the server of `{tool.id}` has no tool `{name}`",
+                code="PACK_CHANGED",
+                hint="correct `config.upstream_name` in the pack's manifest",
+            )
+
+    def check_prompt(self, name: str) -> None:
+        """The same for a prompt."""
+        change = self._changes.get(f"prompt:{name}")
+        if change is not None:
+            raise _withheld(f"the prompt `{name}` of `{self._pack.id}`", change)
+
+    def accepted_of(self, group: str) -> list[Definition]:
+        """What was accepted of a group, as far as the server is not known to define it otherwise."""
+        if not self._pinned:
+            return [one for key, one in self.live.items() if key.startswith(f"{group}:")]
+        try:
+            accepted = self._accepted_pins()
+        except ConfigInvalid:
+            return []
+        return [
+            one
+            for key, one in accepted.items()
+            if key.startswith(f"{group}:") and (key not in self._changes or not self.live)
+        ]
+
+    def headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+        """What of a call's arguments goes into headers, as the tool's schema asks for over HTTP."""
+        from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
+
+        schema = self.live.get(f"tool:{name}", {}).get("inputSchema")
+        return mcp_param_headers(x_mcp_header_map(schema), arguments) if isinstance(schema, Mapping) else {}
+
+    async def _part(self, session: Session, part: str, method: str, member: str) -> list[dict[str, Any]]:
+        return await session.listed(method, member) if session.offers(part) else []
+
+    def _accepted_pins(self) -> Pins:
+        if self._accepted is None:
+            folder, found = self._pack.folder, b""
+            if folder is not None and (folder / PINS_FILE).is_file():
+                found = (folder / PINS_FILE).read_bytes()
+            self._accepted = read_pins(found) if found else {}
+        return self._accepted
+
+    def _tell(self) -> None:
+        """Keep what differs, for whoever accepts it; forget it once nothing does."""
+        if self._observed is None:
+            return
+        try:
+            if not self._changes:
+                self._observed.forget(self._pack.id)
+            elif self._observed.remember(self._pack.id, self.live):
+                log.warning("the server of `%s` says other things than were accepted", self._pack.id)
+        except ConfigInvalid as error:
+            log.warning("%s", error.message)
+
+
+def _withheld(what: str, change: PinChange) -> PackhostError:
+    how = {
+        "new": "nobody has accepted how its server defines it",
+        "changed": "its server defines it otherwise than was accepted",
+        "gone": "its server has it no more",
+    }[change.change]
+    return PackhostError(f"{what} is withheld: {how}", code="PACK_CHANGED", hint=_ACCEPT)

@@ -1,0 +1,227 @@
+"""A server's standard streams as a way for messages: a line a message, read and written without waiting.
+
+What a server floods is held back at its own pipe: only so much is read in one turn of the loop, and only so
+many messages in a second that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from packhost.kinds.mcp.peer import Message
+from packhost.kinds.mcp.processes import Process, Processes
+
+LONGEST_LINE: Final = 64 * 1024 * 1024
+"""Bytes of one message; a server that sends a longer one is ended."""
+MOST_UNREAD: Final = 64 * 1024 * 1024
+"""Bytes that a server may leave unread before it counts as hung."""
+KEPT: Final = 64 * 1024
+"""Characters of its standard error that are kept, the latest."""
+UNASKED: Final = 2_000
+"""Messages without an answer in them that are taken in a second; the rest waits in the pipe."""
+_PART: Final = 1 << 18
+_PARTS: Final = 4
+"""Parts read in one turn of the loop."""
+_LAST: Final = LONGEST_LINE // _PART
+_LEAVE: Final = 1.0
+"""Seconds in which a server ends by itself once its input is closed."""
+
+
+class Words:
+    """What a server prints on its standard error: the end of it."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._text = ""
+
+    def add(self, data: bytes) -> None:
+        """Keep what came, and forget what is too long ago."""
+        self._text = (self._text + self._decoder.decode(data))[-KEPT:]
+
+    def note(self, text: str) -> None:
+        """A line of packhost's own."""
+        self._text = f"{self._text}[packhost] {text}\n"[-KEPT:]
+
+    def text(self) -> str:
+        """All that is kept."""
+        return self._text
+
+
+class Pipes:
+    """One server's process, with messages in and out; `feed` gets each, `lose` hears once when it is over."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        process: Process,
+        words: Words,
+        feed: Callable[[Any], None],
+        lose: Callable[[str], None],
+    ) -> None:
+        self._processes = processes
+        self.process = process
+        self._words = words
+        self._feed = feed
+        self._lose = lose
+        self._loop = asyncio.get_running_loop()
+        self._in = bytearray()
+        self._out = bytearray()
+        self._writing = False
+        self._over = False
+        self._unasked = 0
+        self._since = self._loop.time()
+        self._loop.add_reader(process.stdout, self._read)
+        self._loop.add_reader(process.stderr, self._hear)
+        self._watch = self._loop.create_task(self._follow())
+
+    def post(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message; what the pipe does not take yet is kept."""
+        if self._over or self.process.stdin < 0:
+            return
+        data = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+        if self._out:
+            self._out += data
+            if len(self._out) > MOST_UNREAD:
+                self._end("it does not read what it is sent")
+            return
+        self._out += data
+        self._write()
+
+    def let_go(self) -> None:
+        """Let the server know that nothing more comes."""
+        self._end("it was ended")
+        self._drop()
+        self.process.close_stdin()
+
+    async def close(self) -> None:
+        """End the server in an orderly way, and wait until all of it is gone."""
+        self.let_go()
+        try:
+            await asyncio.wait_for(self.process.ended.wait(), _LEAVE)
+        except TimeoutError:
+            self._processes.stop(self.process)
+        await self._watch
+
+    async def _follow(self) -> None:
+        await self.process.ended.wait()
+        for _ in range(_LAST):  # what it said before it ended
+            self._read()
+        self._hear()
+        status = self.process.status
+        how = "its process was ended" if status is None or status >= 128 or status < 0 else "it ended"
+        self._end(f"{how} with status {status}" if status else how)
+        self._drop()
+        self.process.close()
+
+    def _write(self) -> None:
+        try:
+            while self._out:
+                written = os.write(self.process.stdin, self._out[:_PART])
+                del self._out[:written]
+        except BlockingIOError:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self.process.stdin, self._write)
+            return
+        except OSError:
+            self._out.clear()
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self.process.stdin)
+
+    def _read(self) -> None:
+        for _ in range(_PARTS):
+            if self.process.stdout < 0 or self._over:
+                return
+            try:
+                part = os.read(self.process.stdout, _PART)
+            except BlockingIOError:
+                return
+            except OSError:
+                part = b""
+            if not part:
+                self._loop.remove_reader(self.process.stdout)
+                self._end("it closed its output")
+                self._processes.stop(self.process)
+                return
+            self._take(part)
+            if len(part) < _PART // 2:
+                return
+
+    def _take(self, part: bytes) -> None:
+        start = 0
+        if self._in:
+            end = part.find(b"\n")
+            self._in += part if end < 0 else part[:end]
+            if len(self._in) > LONGEST_LINE:
+                self._end(f"it sent a message of more than {LONGEST_LINE} bytes")
+                self._processes.stop(self.process, now=True)
+                return
+            if end < 0:
+                return
+            line, self._in, start = self._in, bytearray(), end + 1
+            self._line(line)
+        while (end := part.find(b"\n", start)) >= 0:
+            self._line(part[start:end])
+            start = end + 1
+        self._in += part[start:]
+
+    def _line(self, line: bytes | bytearray) -> None:
+        if not line.strip():
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            self._words.note(f"not a message: {line[:200].decode('utf-8', 'backslashreplace')}")
+            return
+        if not (isinstance(message, dict) and "id" in message and "method" not in message):
+            self._count()
+        self._feed(message)
+
+    def _count(self) -> None:
+        """Hold a server back that says more than anybody asked it."""
+        now = self._loop.time()
+        if now - self._since >= 1.0:
+            self._since, self._unasked = now, 0
+        self._unasked += 1
+        if self._unasked == UNASKED and self.process.stdout >= 0 and not self._over:
+            self._loop.remove_reader(self.process.stdout)
+            self._loop.call_later(max(0.0, self._since + 1.0 - now), self._again)
+
+    def _again(self) -> None:
+        if not self._over and self.process.stdout >= 0:
+            self._loop.add_reader(self.process.stdout, self._read)
+
+    def _hear(self) -> None:
+        for _ in range(_PARTS):
+            if self.process.stderr < 0:
+                return
+            try:
+                part = os.read(self.process.stderr, 1 << 16)
+            except BlockingIOError:
+                return
+            except OSError:
+                part = b""
+            if not part:
+                self._loop.remove_reader(self.process.stderr)
+                return
+            self._words.add(part)
+
+    def _end(self, reason: str) -> None:
+        if not self._over:
+            self._over = True
+            self._lose(reason)
+
+    def _drop(self) -> None:
+        """Watch the streams no longer, but for the standard error while it says something."""
+        if self.process.stdout >= 0:
+            self._loop.remove_reader(self.process.stdout)
+        if self.process.stdin >= 0:
+            self._loop.remove_writer(self.process.stdin)
+        if self.process.ended.is_set() and self.process.stderr >= 0:
+            self._loop.remove_reader(self.process.stderr)
