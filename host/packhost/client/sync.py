@@ -130,13 +130,19 @@ class Client:
         *,
         tool_outputs: Mapping[str, Mapping[str, Any]] | None = None,
         checkpoint: str | None = None,
+        assistant_message_id: str | None = None,
         wait: float | None = None,
     ) -> Envelope:
         """Let a paused or interrupted run go on; `tool_outputs` are what came of the calls in `awaits`.
 
-        With `checkpoint` only from the very pause that is meant.
+        With `checkpoint` only from the very pause that is meant. `assistant_message_id` names the message
+        that the run ends with.
         """
-        body = {"tool_outputs": tool_outputs, "checkpoint": checkpoint}
+        body = {
+            "tool_outputs": tool_outputs,
+            "checkpoint": checkpoint,
+            "assistant_message_id": assistant_message_id,
+        }
         return self._send(exchange.steer(run_id, "resume", body, wait), wait)
 
     def abort(self, run_id: str, reason: str = "") -> Envelope:

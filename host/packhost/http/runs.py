@@ -46,6 +46,13 @@ class Dispatch(Model):
     agent: str | None = Field(None, min_length=1, description="A saved agent of packhost.yaml.")
     messages: list[dict[str, Any]] | None = Field(None, description="The new messages, the last the user's.")
     tools: list[str] | None = Field(None, description="Patterns of the tools that the model is offered.")
+    assistant_message_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        validation_alias=AliasChoices("assistant_message_id", "assistantMessageId"),
+        description="Names the message that the run ends with.",
+    )
     loop: bool | None = Field(None, description="Whether the host runs the calls that the model asks for.")
     limits: dict[str, Any] | None = Field(None, description="Budgets of this run.")
     workflow: Any = Field(None, description="A workflow, or the name of a saved one.")
@@ -110,6 +117,13 @@ class Resume(Model):
     )
     checkpoint: str | None = Field(
         None, min_length=1, max_length=64, description="The pause that is meant; 409 when it is over."
+    )
+    assistant_message_id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        validation_alias=AliasChoices("assistant_message_id", "assistantMessageId"),
+        description="Names the message that the run ends with, in the place of the name that it began with.",
     )
     client_tools: list[dict[str, Any]] | None = Field(
         None,

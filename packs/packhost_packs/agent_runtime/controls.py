@@ -8,6 +8,7 @@ from typing import Any
 from packhost.api import CallContext, HostServices, InvalidInput, RunView, SessionView
 from packhost_packs.agent_runtime.children import host_of
 from packhost_packs.agent_runtime.client_tools import MEMBER, fingerprint, of_run, refreshed
+from packhost_packs.agent_runtime.conversation import NAMED
 from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.execute import exported, result_of
 from packhost_packs.agent_runtime.limits import seconds
@@ -41,10 +42,11 @@ async def resume_workflow(context: CallContext, arguments: Mapping[str, Any]) ->
     view = await runs.get(arguments["run_id"], context=context)
     sent, claimed = arguments.get("client_tools"), arguments.get("client_tools_fingerprint")
     amend = Refreshing(sent, claimed, host) if sent is not None or claimed is not None else None
-    bound = bool(outputs) or checkpoint is not None or amend is not None
+    changes = amend if NAMED not in arguments else Naming(arguments[NAMED], amend)
+    bound = bool(outputs) or checkpoint is not None or changes is not None
     if bound or view.status not in ENDED or view.kind not in DRIVERS:
         view = await runs.resume(
-            view.id, context=context, outputs=outputs, checkpoint=checkpoint, amend=amend
+            view.id, context=context, outputs=outputs, checkpoint=checkpoint, amend=changes
         )
         if not view.background:
             view = await runs.wait(view.id, context=context)
@@ -52,6 +54,22 @@ async def resume_workflow(context: CallContext, arguments: Mapping[str, Any]) ->
     if amend is not None:
         result["client_tools_fingerprint"] = amend.fingerprint
     return exported(context, arguments, result)
+
+
+class Naming:
+    """Names the message that a run ends with, beside whatever else is changed of its state."""
+
+    def __init__(self, name: str, also: Refreshing | None) -> None:
+        self._name = name
+        self._also = also
+
+    def __call__(self, spec: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What changes of the run's state."""
+        if "nodes" in spec:
+            raise InvalidInput(
+                "a workflow ends with no message", path=f"/{NAMED}", hint=f"resume it without `{NAMED}`"
+            )
+        return {NAMED: self._name, **(self._also(spec, state) if self._also is not None else {})}
 
 
 class Refreshing:

@@ -14,11 +14,53 @@ from typing import Any
 from packhost.api import InvalidInput
 
 Message = dict[str, Any]
+NAMED = "assistant_message_id"
+"""The member by which a request, or a run's state, names the message that the run ends with."""
 
 
 def normalised(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """A caller's messages with a plain string as one text block; nothing else is changed or kept."""
-    return [{"role": m["role"], "content": _blocks(m["content"])} for m in messages]
+    return [
+        {"role": m["role"], "content": _blocks(m["content"]), **({"id": m["id"]} if "id" in m else {})}
+        for m in messages
+    ]
+
+
+def names_in(history: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names of those messages of a history that have one."""
+    return {message["id"] for message in history if "id" in message}
+
+
+def check_name(
+    name: str | None, history: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]
+) -> None:
+    """Raise `InvalidInput` where a run's last message is to have the name of another."""
+    if name is not None and name in names_in(history) | names_in(added):
+        raise InvalidInput(
+            f"the session has a message `{name}` already", path=f"/{NAMED}", hint="give each its own name"
+        )
+
+
+def unknown(
+    history: Sequence[Mapping[str, Any]], added: Sequence[Message]
+) -> tuple[list[Message], list[int]]:
+    """Those of a caller's messages that the history does not hold by their names yet, and their places.
+
+    Raises `InvalidInput` where nothing of it is left to answer.
+    """
+    known, fresh, places = names_in(history), list[Message](), list[int]()
+    for place, message in enumerate(added):
+        if message.get("id") not in known:
+            fresh.append(message)
+            places.append(place)
+            known |= {message["id"]} if "id" in message else set()
+    if added and not fresh and history[-1]["role"] != "user":
+        raise InvalidInput(
+            "the session holds every one of these messages already",
+            path="/messages",
+            hint="add the user's next one, or read what came of the run that brought them",
+        )
+    return fresh, places
 
 
 def _blocks(content: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -56,14 +98,18 @@ def open_calls(history: Sequence[Mapping[str, Any]]) -> list[str]:
     return _asked(history[-1]) if history else []
 
 
-def check_continuation(history: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]) -> None:
+def check_continuation(
+    history: Sequence[Mapping[str, Any]],
+    added: Sequence[Mapping[str, Any]],
+    places: Sequence[int] | None = None,
+) -> None:
     """Hold a caller's messages to what a provider can continue from.
 
     Every call is answered once, in the very next message, results first; the last message is the
-    user's. Raises `InvalidInput` whose `path` is the offending message.
+    user's. Raises `InvalidInput` whose `path` is the offending message, at its place among all that came.
     """
-    awaited = open_calls(history)
-    for index, message in enumerate(added):
+    awaited, places = open_calls(history), range(len(added)) if places is None else places
+    for index, message in zip(places, added, strict=True):
         path = f"/messages/{index}"
         if message["role"] == "assistant":
             if awaited:
@@ -80,7 +126,7 @@ def check_continuation(history: Sequence[Mapping[str, Any]], added: Sequence[Map
     if added and added[-1]["role"] != "user":
         raise InvalidInput(
             "the last message is not the user's",
-            path=f"/messages/{len(added) - 1}",
+            path=f"/messages/{places[-1]}",
             hint="end with a message of role `user`",
         )
 

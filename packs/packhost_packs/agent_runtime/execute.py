@@ -12,6 +12,7 @@ import anyio.to_thread
 from packhost.api import CallContext, InvalidInput, PackhostError, RunView
 from packhost_packs.agent_runtime.children import host_of
 from packhost_packs.agent_runtime.client_tools import admitted, fingerprint
+from packhost_packs.agent_runtime.conversation import NAMED
 from packhost_packs.agent_runtime.drivers import TURN, WORKFLOW
 from packhost_packs.agent_runtime.local_tools import together
 from packhost_packs.agent_runtime.requests import turn_spec
@@ -30,6 +31,8 @@ async def execute_turn(context: CallContext, arguments: Mapping[str, Any]) -> di
     host = host_of(context)
     variables = _variables(arguments)
     driver = TURN if arguments.get("workflow") is None else WORKFLOW
+    if driver == WORKFLOW and NAMED in arguments:
+        raise InvalidInput("a workflow ends with no message", path=f"/{NAMED}", hint="leave it out")
     make = functools.partial(_spec if driver == TURN else workflow_spec, context, arguments)
     # to check many tools takes its time, and others are served meanwhile
     spec = await anyio.to_thread.run_sync(make) if brings_tools(arguments) else make()
@@ -131,11 +134,12 @@ def result_of(view: RunView) -> dict[str, Any]:
     }
 
 
-_MORE = ("turns", "tool_calls", "retries", "nodes", "error")
+_MORE = ("message_id", "turns", "tool_calls", "retries", "nodes", "error")
 
 
 def _spec(context: CallContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if not arguments.get("messages"):
         hint = "give the new messages, or a `workflow`"
         raise InvalidInput("`messages` is missing", path="/messages", hint=hint)
-    return turn_spec(context, arguments, {"stream": bool(arguments.get("stream"))})
+    more = {NAMED: arguments[NAMED]} if NAMED in arguments else {}
+    return turn_spec(context, arguments, {"stream": bool(arguments.get("stream")), **more})

@@ -18,7 +18,14 @@ from packhost_packs.agent_runtime.asking import Asking
 from packhost_packs.agent_runtime.batch import Pending
 from packhost_packs.agent_runtime.calling import Calling
 from packhost_packs.agent_runtime.children import Parent
-from packhost_packs.agent_runtime.conversation import check_continuation, normalised
+from packhost_packs.agent_runtime.conversation import (
+    NAMED,
+    check_continuation,
+    check_name,
+    names_in,
+    normalised,
+    unknown,
+)
 from packhost_packs.agent_runtime.equipment import Equipment
 from packhost_packs.agent_runtime.faults import TurnFault
 from packhost_packs.agent_runtime.ledger import Ledger, Share
@@ -108,8 +115,9 @@ class _Loop:
         self._history = await self._run.history()
         self._calling = self._with(_both(self._run, self._chosen.agent.get("tools"), self._spec["tools"]))
         if not self._ledger.opened:
-            added = normalised(self._spec["messages"])
-            check_continuation(self._history, added)
+            added, places = unknown(self._history, normalised(self._spec["messages"]))
+            check_continuation(self._history, added, places)
+            check_name(self._spec.get(NAMED), self._history, added)
             self._ledger.open(self._equipment.names)
             await self._append(added)
         else:
@@ -141,19 +149,15 @@ class _Loop:
     async def _take(self, reply: Reply) -> RunResult | None:
         """Act on a reply: an end, or `None` when the loop goes on with a batch."""
         if reply.verdict in ("incomplete", "refused"):
-            ended = self._end(reply.verdict)
-            if reply.text.strip():  # cut calls and cut thinking cannot be sent back: the text alone is kept
-                await self._append([{"role": "assistant", "content": [{"type": "text", "text": reply.text}]}])
-            return ended
-        if reply.verdict == "final":
-            ended = self._end("completed")
-            if reply.text.strip():  # an empty message cannot be sent back
-                await self._append([self._asking.message(reply)])
-            return ended
+            # cut calls and cut thinking cannot be sent back: the text alone is kept
+            cut: Message = {"role": "assistant", "content": [{"type": "text", "text": reply.text}]}
+            return await self._close_with(reply.verdict, cut if reply.text.strip() else None)
+        if reply.verdict == "final":  # an empty message cannot be sent back
+            return await self._close_with(
+                "completed", self._asking.message(reply) if reply.text.strip() else None
+            )
         if not self._spec["loop"]:
-            ended = self._end("tool_request", reply)
-            await self._append([self._asking.message(reply)])
-            return ended
+            return await self._close_with("tool_request", self._asking.message(reply), reply)
         message = self._asking.message(reply)
         if self._ledger.admits(len(reply.requested)):
             self._ledger.begin_batch(message, len(reply.requested))
@@ -165,13 +169,28 @@ class _Loop:
         await self._close(batch)
         return ended
 
+    async def _close_with(
+        self, outcome: str, message: Message | None, reply: Reply | None = None
+    ) -> RunResult:
+        """End the run along with its last message, which gets its name."""
+        if message is None:
+            return self._end(outcome)
+        name = self._run.state.get(NAMED) or self._spec.get(NAMED)
+        if name is None or name in names_in(self._history):
+            name = f"msg_{self._run.run_id.removeprefix('run_')}"
+        ended = self._end(outcome, reply, message_id=name)
+        await self._append([{**message, "id": name}])
+        return ended
+
     async def _close(self, pending: Pending) -> None:
         asked, results = pending.messages()
         messages = [marked_calls(asked, self._calling.at_client(pending)), results]
         self._ledger.end_batch()
         await self._append(messages)
 
-    def _end(self, outcome: str, reply: Reply | None = None, **error: Any) -> RunResult:
+    def _end(
+        self, outcome: str, reply: Reply | None = None, *, message_id: str | None = None, **error: Any
+    ) -> RunResult:
         ledger = self._ledger
         text = reply.text if reply is not None else ledger.text
         blocks = list(reply.blocks) if reply is not None else [{"type": "text", "text": text}] if text else []
@@ -184,6 +203,8 @@ class _Loop:
             "tool_calls": ledger.tool_calls,
             "retries": ledger.retries,
         }
+        if message_id is not None:
+            result["message_id"] = message_id
         if error:
             result["error"] = error
         return ledger.end(RunResult(outcome, result, failed=outcome in FAILED))
