@@ -21,6 +21,7 @@ from packhost.cli.run import OK, REFUSED
 from packhost.cli.signing import take_pen
 from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.cli.times import left
+from packhost.cli.watching import watch
 from packhost.errors import InvalidInput
 from packhost.gate.display import whole_lines
 
@@ -203,6 +204,28 @@ def _ask(
             always["signed"] = pen.grant(offer, wish.expires_in, wish.uses)
         more["always"] = always
     return _decide(workspace, found["id"], verdict, reason, **more)
+
+
+@command.command(
+    "watch",
+    epilog=examples(
+        "packhost approvals watch",
+        "packhost approvals watch --once",
+        "packhost approvals watch --json",
+    ),
+)
+@click.option("--once", is_flag=True, help="Show what waits now, and end.")
+@click.option("--bell/--no-bell", default=True, show_default=True, help="Ring when one comes.")
+@workspace_option
+@json_option
+def watch_approvals(once: bool, bell: bool, workspace: Path | None, as_json: bool) -> None:
+    """Watch what waits for a person, as it comes.
+
+    At a terminal it is an inbox: select with the arrow keys, read what would run, allow it once, always or
+    deny it; `?` shows the keys. Anywhere else it prints a line for each approval that comes and for what
+    becomes of it, with `--json` the whole approval in a line.
+    """
+    watch(workspace, once=once, as_json=as_json, bell=bell)
 
 
 @command.command("deny", epilog=examples("packhost approvals deny ap_01k… --reason 'not on a Friday'"))

@@ -1,0 +1,94 @@
+"""`packhost approvals watch`: what waits for a person, as it comes; at a terminal with keys to answer it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import click
+
+from packhost.cli.reaching import WhicheverHost
+from packhost.cli.run import innermost
+from packhost.cli.terminal import person_at_hand
+from packhost.cli.times import left
+
+_MOST: Final = 200
+"""Approvals that are shown at once."""
+
+
+class Pending:
+    """What waits, and what became of it."""
+
+    def __init__(self, host: WhicheverHost) -> None:
+        self.host = host
+        self.rows: dict[str, dict[str, Any]] = {}
+        """The approvals that wait, the oldest first."""
+        self._head = 0
+
+    async def look(self) -> list[dict[str, Any]]:
+        """Look anew: those that came, and those that are over with what became of them."""
+        found = await self.host.request("approvals.list", {"status": "pending", "limit": _MOST})
+        rows = {row["id"]: row for row in reversed(found["approvals"])}
+        over = [id for id in self.rows if id not in rows]
+        changed = [await self.host.request("approvals.show", {"id": id}) for id in over]
+        changed += [row for id, row in rows.items() if id not in self.rows]
+        self.rows = rows
+        return changed
+
+    async def follow(self) -> AsyncIterator[list[dict[str, Any]]]:
+        """What changed, whenever something may have; the first time everything that waits."""
+        while True:
+            yield await self.look()
+            self._head = await self.host.news(self._head)
+
+
+def watch(workspace: Path | None, *, once: bool, as_json: bool, bell: bool) -> None:
+    """Show what waits until it is interrupted; `once`: as it stands now.
+
+    At a terminal it is an inbox with keys, else a line an approval.
+    """
+    looking = sys.stdin.isatty() and sys.stdout.isatty() and not (once or as_json)
+
+    async def inside() -> None:
+        pending = Pending(WhicheverHost(workspace))
+        if looking:
+            from packhost.cli.inbox import show  # rich's live display, for people alone
+
+            await show(pending, bell=bell, asks=person_at_hand())
+            return
+        async for changed in pending.follow():
+            for row in changed:
+                _say(row, as_json)
+            if once:
+                if not changed and not as_json:
+                    click.echo("nothing waits for a person")
+                return
+
+    try:
+        anyio.run(inside)
+    except BaseExceptionGroup as group:
+        raise innermost(group) from None
+
+
+def _say(row: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(row, ensure_ascii=False, separators=(",", ":")))
+    else:
+        click.echo(line_of(row))
+    sys.stdout.flush()
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """An approval in a line."""
+    when = time.strftime("%H:%M:%S", time.localtime(row["decided_at"] or row["created_at"]))
+    if row["status"] == "pending":
+        headline = row["prompt"].partition("\n")[0]
+        return f"{when} {row['id']} waits {left(row['expires_at'] - time.time())}: {headline}"
+    by = f" by {row['decided_by']}" if row["decided_by"] else ""
+    reason = f": {row['reason']}" if row["reason"] else ""
+    return f"{when} {row['id']} {row['status']}{by}{reason}"
