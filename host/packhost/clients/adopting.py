@@ -195,7 +195,7 @@ def plan(found: Sequence[Candidate], root: Path, config: Path, existing: bytes |
         for name, content in sources.items():
             if (folder / name).exists():
                 raise ConfigInvalid(f"`{folder / name}` is there already", hint="move it away, or undo")
-            changes.append(FileChange(folder / name, content))
+            changes.append(FileChange(folder / name, content, ours=True))
     text = settings_text(existing, additions(found)).encode()
     changes.append(FileChange(config, text))
     changes += list(_client_files(found, root))

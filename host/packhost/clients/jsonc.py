@@ -86,6 +86,12 @@ class Json:
             value = {key: value}
         self._insert(node, depth, path[depth], value)
 
+    def put_source(self, path: Path, text: str) -> None:
+        """Make the text of the value at a path this one; nothing happens when there is none."""
+        node = self._find(path)
+        if node is not None:
+            self._splice(node.start, node.end, text)
+
     def drop(self, path: Path) -> None:
         """Take the member at a path out, with its comma; nothing happens when there is none."""
         outer = self._find(path[:-1])

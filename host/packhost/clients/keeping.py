@@ -39,6 +39,8 @@ class FileChange:
     path: Path
     content: bytes | None
     section: tuple[str, ...] = ()
+    ours: bool = False
+    """Whether packhost itself writes it again later: what it holds then is kept, and holds nothing up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Kept:
     mode: int
     copy: str
     section: tuple[str, ...] = ()
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def extend(change: Change, path: Path, before: bytes | None) -> Change:
     name = str(len(change.files))
     if before is not None:
         (change.folder / name).write_bytes(before)
-    kept = Kept(path, _digest(before), _digest(_content(path)), 0o600, name)
+    kept = Kept(path, _digest(before), _digest(_content(path)), 0o600, name, ours=True)
     found = replace(change, files=(*change.files, kept))
     _save(found)
     return found
@@ -124,8 +127,8 @@ def undo(change: Change, *, force: bool = False, mending: Iterable[Path] = ()) -
     for one in edited:
         if (force or one.path in set(mending)) and (content := _mended(change, one)) is not None:
             mended[one.path] = content
-    stuck = [one for one in edited if one.path not in mended]
-    if stuck and not force:
+    replaced = [one for one in edited if one.path not in mended]
+    if stuck := [one for one in replaced if not (force or one.ours)]:
         names = ", ".join(f"`{one.path}`" for one in stuck)
         raise ConfigInvalid(
             f"edited since: {names}",
@@ -137,7 +140,7 @@ def undo(change: Change, *, force: bool = False, mending: Iterable[Path] = ()) -
     for folder in reversed(change.made):
         with contextlib.suppress(OSError):
             folder.rmdir()
-    _forget(change, keep=bool(stuck))
+    _forget(change, keep=bool(replaced))
     return [one for one in done if one.did]
 
 
@@ -168,7 +171,9 @@ def _record(state: Path, what: str, files: Sequence[FileChange]) -> Change:
             with open(descriptor, "wb") as file:
                 file.write(before)
         mode = stat.S_IMODE(one.path.stat().st_mode) if before is not None else _NEW_MODE
-        kept.append(Kept(one.path, _digest(before), _digest(one.content), mode, str(number), one.section))
+        kept.append(
+            Kept(one.path, _digest(before), _digest(one.content), mode, str(number), one.section, one.ours)
+        )
     made = dict.fromkeys(
         missing for one in files for missing in reversed(one.path.parents) if not missing.exists()
     )
@@ -191,6 +196,7 @@ def _save(change: Change) -> None:
                 "mode": one.mode,
                 "copy": one.copy,
                 "section": list(one.section),
+                "ours": one.ours,
             }
             for one in change.files
         ],
@@ -226,6 +232,7 @@ def _read(folder: Path) -> Change:
             int(one["mode"]),
             one["copy"],
             tuple(one["section"]),
+            one["ours"],
         )
         for one in record["files"]
     )
@@ -291,12 +298,12 @@ def _mended(change: Change, one: Kept) -> bytes | None:
     try:
         document = Json(now.decode("utf-8"), str(one.path))
         old = Json(before.decode("utf-8"), str(one.path))
-        ours = document.get((*one.section, "packhost"))
-        if ours is None:
+        if document.get((*one.section, "packhost")) is None:
             return None
-        wanted = old.get(one.section)
-        for name in [name for name in document.get(one.section) if name == "packhost"]:
-            document.drop((*one.section, name))
+        wanted, text = old.get(one.section), old.source(one.section)
+        if text is not None and list(document.get(one.section)) == ["packhost"]:
+            document.put_source(one.section, text)
+        document.drop((*one.section, "packhost"))
         for name, server in (wanted or {}).items():
             if name not in document.get(one.section):
                 document.put((*one.section, name), server)
@@ -312,10 +319,10 @@ def _put_back(change: Change, one: Kept, mended: Mapping[Path, bytes]) -> Undone
         return Undone(one.path, "its servers put back; what else was changed in it stays")
     if now == before:
         return Undone(one.path, "")
+    did = "removed" if before is None else "put back as it was"
     if _edited(one) and now is not None:
         kept = change.folder / f"edited-{one.copy}"
         kept.write_bytes(now)
-        _make(one.path, before, one.mode)
-        return Undone(one.path, f"put back as it was; the edited one is {kept}")
+        did = f"{did}; what it held last is in {kept}"
     _make(one.path, before, one.mode)
-    return Undone(one.path, "removed" if before is None else "put back as it was")
+    return Undone(one.path, did)
