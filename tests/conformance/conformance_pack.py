@@ -284,6 +284,17 @@ async def _(context: CallContext, arguments: Arguments) -> Any:
     return "It was told."
 
 
+@fixture("test:trigger_resource_change")
+async def _(context: CallContext, arguments: Arguments) -> Any:
+    _told[-1](Changed("resource", "test://watched-resource"))
+    return "It was told."
+
+
+@fixture("test:structured")
+async def _(context: CallContext, arguments: Arguments) -> Any:
+    return {"sum": 3}
+
+
 @fixture("test:headers")
 async def _(context: CallContext, arguments: Arguments) -> Any:
     return arguments["region"]
