@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -147,14 +146,9 @@ def _packs(root: Root) -> list[str]:
 
 def _read(found: Sequence[Candidate], folder: Path, patience: float) -> None:
     wanted = [one for one in found if one.server is not None and one.same_as is None]
-    logger = logging.getLogger("mcp")
-    before, logger.disabled = logger.disabled, True
-    try:
-        with progress_bar("starting servers") as told:
-            servers = [one.server for one in wanted if one.server is not None]
-            read = anyio.run(lambda: read_all(servers, folder, patience=patience, told=told))
-    finally:
-        logger.disabled = before
+    servers = [one.server for one in wanted if one.server is not None]
+    with progress_bar("starting servers") as told:
+        read = anyio.run(lambda: read_all(servers, folder, patience=patience, told=told))
     for one, result in zip(wanted, read, strict=True):
         one.read = result
 

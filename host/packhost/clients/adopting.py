@@ -125,7 +125,7 @@ def propose_all(found: Sequence[Candidate], root: Path, taken: Sequence[str], *,
         pack = pack_id(one.name, ids)
         try:
             upstream = upstream_block(one.server, resources=one.read.resources, prompts=one.read.prompts)
-            title = one.read.called.rpartition(" ")[0] or visible(one.name)
+            title = one.read.called or visible(one.name)
             one.pack = propose_pack(
                 one.server,
                 pack,

@@ -1,33 +1,33 @@
-"""Starting a server as its client would, and reading what it says of itself; then it is ended again."""
+"""Starting a server as a governed call would, and reading what it says of itself; then it is ended again."""
 
 from __future__ import annotations
 
-import os
-import re
-import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 
 from packhost.characters import visible
+from packhost.clients.manifests import upstream_block
 from packhost.clients.servers import Server
+from packhost.errors import PackhostError
+from packhost.kinds.base import PackFacts
+from packhost.kinds.mcp.connecting import Connection, Means, connect
+from packhost.kinds.mcp.peer import Gone, Peer, RpcError
 from packhost.kinds.mcp.pins import Pins, live_pins
-
-if TYPE_CHECKING:
-    from mcp import Client
+from packhost.kinds.mcp.pipes import Words
+from packhost.kinds.mcp.processes import Processes
+from packhost.kinds.mcp.session import Era, NotSpoken, Session
+from packhost.manifest.upstream import UpstreamSpec
 
 PATIENCE: Final = 60.0
 """Seconds that a server may take to answer; the first start of one may download it."""
 MOST_TOOLS: Final = 5_000
 MOST_PAGES: Final = 200
 _AT_ONCE: Final = 4
-_TAIL: Final = 400
-_PASSED_ON: Final = re.compile(r"(?:PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LC_\w+|TMPDIR|TZ)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,25 @@ class Read:
     error: str = ""
     pins: Pins = field(default_factory=dict)
     called: str = ""
-    """What it calls itself, with its version."""
-    protocol: str = ""
+    """What it calls itself."""
     resources: bool = False
     prompts: bool = False
-    seconds: float = 0.0
+
+
+class Deaf:
+    """Serves a server nothing: whatever it asks while it is looked at is refused."""
+
+    async def answer(self, method: str, params: Mapping[str, Any], peer: Peer) -> Mapping[str, Any]:
+        """A ping's answer; raises `RpcError` for anything else."""
+        if method == "ping":
+            return {}
+        raise RpcError(-32601, "nothing is answered here")
+
+    def told(self, method: str, params: Mapping[str, Any], peer: Peer) -> None:
+        """Nothing is done about what it tells."""
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        """Whoever asks finds out."""
 
 
 async def read_all(
@@ -61,7 +75,7 @@ async def read_all(
 
     async def one(number: int) -> None:
         async with limit:
-            found[number] = await read_server_tools(servers[number], folder, patience)
+            found[number] = await read_tools(servers[number], folder, patience)
         told(len(found), len(servers))
 
     told(0, len(servers))
@@ -71,124 +85,109 @@ async def read_all(
     return [found[number] for number in range(len(servers))]
 
 
-async def read_server_tools(server: Server, folder: Path, patience: float = PATIENCE) -> Read:
+async def read_tools(server: Server, folder: Path, patience: float = PATIENCE) -> Read:
     """Start one server and read it; never raises for what the server does."""
-    started = time.monotonic()
-    with tempfile.TemporaryFile() as errors:
-        try:
-            with anyio.fail_after(max(patience, server.start_timeout or 0)):
-                async with opened(server, folder, errors=errors) as client:
-                    return await _read(server, client, started)
-        except Exception as error:
-            said = _why(error, patience)
-            errors.seek(0, os.SEEK_END)
-            errors.seek(max(errors.tell() - _TAIL, 0))
-            tail = errors.read().decode("utf-8", "replace").strip().split("\n")[-1]
-            if tail and server.command:
-                said = f"{said}; it wrote `{visible(tail)[:200]}`"
-            return Read(server, said, seconds=time.monotonic() - started)
+    words = Words()
+    try:
+        values = {secret.name: secret.value or "" for secret in server.secrets}
+        spec = UpstreamSpec.model_validate(upstream_block(server, resources=False, prompts=False))
+        with anyio.fail_after(max(patience, server.start_timeout or 0)):
+            async with opened(spec, folder, values.__getitem__, words) as connection:
+                return await _read(server, connection.session)
+    except (PackhostError, RpcError, Gone, NotSpoken, TimeoutError, OSError, ValueError) as error:
+        return Read(server, told_why(error, words, patience))
 
 
 @asynccontextmanager
 async def opened(
-    server: Server, folder: Path, *, mode: str = "auto", errors: Any = None, **options: Any
-) -> AsyncIterator[Client]:
-    """A client that is connected to the server, which ends with it; `errors` is where it writes errors.
+    spec: UpstreamSpec,
+    folder: Path,
+    resolve: Callable[[str], str],
+    words: Words,
+    *,
+    era: Era = "auto",
+    served: Any = None,
+    name: str = "server",
+) -> AsyncIterator[Connection]:
+    """A greeted server, which is ended at the end with all that it started.
 
-    `mode` and `options` are those of the SDK's client.
+    Raises `Gone`, `RpcError`, `NotSpoken` or `PackhostError`.
     """
-    from mcp import Client  # late: the commands that start no server do without it
-
-    async with (
-        _transport(server, folder, errors) as transport,
-        Client(transport, mode=mode, **options) as client,
-    ):
-        yield client
-
-
-@asynccontextmanager
-async def _transport(server: Server, folder: Path, errors: Any) -> AsyncIterator[Any]:
-    from mcp.client.sse import sse_client
-    from mcp.client.stdio import StdioServerParameters, stdio_client
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
-
-    headers = {name: server.revealed(text) for name, text in server.headers.items()}
-    if server.url is None:
-        program, *arguments = (server.revealed(word) for word in server.command)
-        parameters = StdioServerParameters(
-            command=program,
-            args=arguments,
-            env=environment(server, os.environ),
-            cwd=start_folder(server, folder),
-        )
-        yield stdio_client(parameters, errors) if errors is not None else stdio_client(parameters)
-    elif server.sse:
-        yield sse_client(server.revealed(server.url), headers=headers)
-    else:
-        async with create_mcp_http_client(headers=headers) as http:
-            yield streamable_http_client(server.revealed(server.url), http_client=http)
+    facts = PackFacts(name, "0", name, "", None, False, False, None)
+    processes = Processes()
+    try:
+        means = Means(folder, processes, resolve, lambda: None)
+        connection = await connect(facts, spec, means, served or Deaf(), words, era)
+        try:
+            yield connection
+        finally:
+            with anyio.CancelScope(shield=True):
+                await connection.close()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await processes.close()
 
 
-def environment(server: Server, environ: Mapping[str, str]) -> dict[str, str]:
-    """What a server finds in its environment: what every program needs, and what its entry gives it."""
-    given = {name: server.revealed(text) for name, text in server.env.items()}
-    return {name: text for name, text in environ.items() if _PASSED_ON.match(name)} | given
-
-
-def start_folder(server: Server, folder: Path) -> Path:
-    """Where it is started."""
-    return folder / Path(server.cwd).expanduser() if server.cwd else folder
-
-
-async def _read(server: Server, client: Client, started: float) -> Read:
-    capabilities = client.server_capabilities
-    tools = await pages(client.list_tools, "tools")
-    prompts = await pages(client.list_prompts, "prompts") if capabilities.prompts else []
-    templates: list[Any] = []
-    if capabilities.resources:
-        templates = await pages(client.list_resource_templates, "resource_templates")
-    info = client.server_info
+async def _read(server: Server, session: Session) -> Read:
+    pins = await look(session)
     return Read(
         server,
-        pins=live_pins(
-            tools=tools, prompts=prompts, templates=templates, instructions=client.instructions or None
-        ),
-        called=visible(f"{info.name} {info.version}") if info else "",
-        protocol=client.protocol_version,
-        resources=capabilities.resources is not None,
-        prompts=capabilities.prompts is not None,
-        seconds=time.monotonic() - started,
+        pins=pins,
+        called=visible(str(session.server.get("name", "")))[:80],
+        resources=session.offers("resources"),
+        prompts=session.offers("prompts"),
     )
 
 
-async def pages(listing: Callable[..., Awaitable[Any]], member: str) -> list[Any]:
-    """Every entry of a listing that comes in pages.
+async def look(session: Session) -> dict[str, Any]:
+    """Everything that the server defines.
 
-    Raises `ValueError` for one that does not end.
+    Raises `RpcError`, `Gone`, and `ValueError` for a list that does not end.
     """
-    found: list[Any] = []
-    cursor: str | None = None
-    for _ in range(MOST_PAGES):
-        page = await listing(cursor=cursor)
-        found += getattr(page, member)
-        cursor = page.next_cursor
-        if not cursor:
+    parts = {"prompts": "prompts", "resources": "resourceTemplates"}
+    methods = {"prompts": "prompts/list", "resources": "resources/templates/list"}
+    others = {
+        part: await pages(session, methods[part], member) if session.offers(part) else []
+        for part, member in parts.items()
+    }
+    return live_pins(
+        tools=await pages(session, "tools/list", "tools"),
+        prompts=others["prompts"],
+        templates=others["resources"],
+        instructions=session.instructions or None,
+    )
+
+
+async def pages(session: Session, method: str, member: str) -> list[dict[str, Any]]:
+    """Every entry of a listing; none for one that the server does not have.
+
+    Raises `RpcError`, `Gone`, and `ValueError` for a list that does not end.
+    """
+    found: list[dict[str, Any]] = []
+    cursor: Any = None
+    for number in range(MOST_PAGES):
+        try:
+            page = await session.request(method, {} if cursor is None else {"cursor": cursor})
+        except RpcError as error:
+            if error.code == -32601 and not number:
+                return []
+            raise
+        entries = page.get(member)
+        found += [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or not cursor:
             return found
         if len(found) > MOST_TOOLS:
             break
     raise ValueError("its list does not end")
 
 
-def _why(error: BaseException, patience: float) -> str:
-    """Why a server could not be read, in a sentence."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
+def told_why(error: BaseException, words: Words, patience: float) -> str:
+    """Why a server could not be read, in a sentence, with the last that it wrote."""
     if isinstance(error, TimeoutError):
-        return f"it did not answer within {patience:g} seconds"
-    if isinstance(error, FileNotFoundError):
-        return "its command is not there"
-    if isinstance(error, PermissionError):
-        return "its command may not be run"
-    said = " ".join(str(error).split()) or type(error).__name__
-    return f"it cannot be read: {visible(said)[:200]}"
+        said = f"it did not answer within {patience:g} seconds"
+    else:
+        told = error.reason if isinstance(error, Gone) else str(error)
+        said = " ".join(visible(told).split())[:200] or type(error).__name__
+    lines = [line for line in words.text().strip().split("\n") if line.strip()]
+    return f"{said}; it wrote `{visible(lines[-1])[:200]}`" if lines else said
