@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from packhost.errors import StoreUnavailable
 from packhost.http.api import Api
 from packhost.http.auth import Authenticator, demand, unauthenticated
 from packhost.http.problems import Problem
@@ -150,8 +151,14 @@ class Door:
         assert self._api is not None, "else nobody is known by a token"
         authenticator = self._api.authenticator
 
+        def counts() -> bool:
+            try:
+                return authenticator.still(scope[IN_SCOPE])
+            except StoreUnavailable:
+                return True  # it may be away for a while: what is asked meanwhile asks anew
+
         async def look() -> None:
-            while authenticator.still(scope[IN_SCOPE]):  # noqa: ASYNC110  # nobody tells when time is up
+            while counts():  # noqa: ASYNC110  # nobody tells when time is up
                 await anyio.sleep(LOOK_EVERY)
             left.set()
 
