@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 FRAME = 192 * 1024
@@ -47,8 +48,8 @@ def adopt(parent: int, when_it_ends: int) -> None:
         os._exit(1)
 
 
-def below(root: int) -> list[int]:
-    """Every process below `root`, which is left out."""
+def below(root: int, apart: Collection[int] = ()) -> list[int]:
+    """Every process below `root`, which is left out, as are its children `apart` and what is below those."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdigit():
@@ -58,6 +59,7 @@ def below(root: int) -> list[int]:
                 children.setdefault(parent, []).append(int(name))
     found: list[int] = []
     left = [root]
+    children[root] = [pid for pid in children.get(root, []) if pid not in apart]
     while left:
         some = children.get(left.pop(), [])
         found += some
@@ -65,16 +67,16 @@ def below(root: int) -> list[int]:
     return found
 
 
-def reap() -> dict[int, int] | None:
-    """The children that have ended, with their status; `None` when there is none left at all."""
+def reap() -> tuple[dict[int, int], bool]:
+    """The children that have ended, with their status; and whether there is none left at all."""
     ended: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return ended or None
+            return ended, True
         if pid == 0:
-            return ended
+            return ended, False
         ended[pid] = os.waitstatus_to_exitcode(status)
 
 
@@ -116,14 +118,14 @@ class Supervisor:
                 return GRACE
             if got.si_signo == STOP_NOW:
                 return HASTE
-            self._note(reap())
+            self._note(*reap())
             if self._status is not None:
                 return 0.0
 
     def _reap_for(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while True:
-            self._note(reap())
+            self._note(*reap())
             left = until - time.monotonic()
             if self._alone or left <= 0:
                 return
@@ -131,12 +133,9 @@ class Supervisor:
             if got is not None and got.si_signo == STOP_NOW:
                 until = min(until, time.monotonic() + HASTE)
 
-    def _note(self, ended: dict[int, int] | None) -> None:
-        if ended is None:
-            self._alone = True
-            self._status = self._status if self._status is not None else 0
-        elif self._server in ended:
-            self._status = ended[self._server]
+    def _note(self, ended: dict[int, int], alone: bool) -> None:
+        self._status = ended.get(self._server, self._status)
+        self._alone = alone
 
 
 def supervise(frame: dict[str, Any], streams: list[int], launcher: int) -> NoReturn:
@@ -264,7 +263,7 @@ class Launcher:
                 kill(pid, STOP_NOW if frame["op"] == "kill" else STOP)
 
     def _collect(self) -> None:
-        for pid, status in (reap() or {}).items():
+        for pid, status in reap()[0].items():
             id = self._running.pop(pid, None)
             if id is not None:
                 self._end_orphans()
@@ -274,18 +273,16 @@ class Launcher:
 
     def _end_orphans(self) -> None:
         """What a supervisor left that did not end in order."""
-        own = {pid for one in self._running for pid in (one, *below(one))}
-        for pid in below(os.getpid()):
-            if pid not in own:
-                kill(pid, signal.SIGKILL)
+        for pid in below(os.getpid(), self._running):
+            kill(pid, signal.SIGKILL)
 
     def _end_all(self) -> None:
         for pid in self._running:
             kill(pid, STOP_NOW)
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            ended = reap()
-            if ended is None:
+            ended, alone = reap()
+            if alone:
                 return
             for pid in ended:
                 self._running.pop(pid, None)

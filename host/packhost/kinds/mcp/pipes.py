@@ -28,6 +28,8 @@ _PART: Final = 1 << 18
 _PARTS: Final = 4
 """Parts read in one turn of the loop."""
 _LAST: Final = LONGEST_LINE // _PART
+_HOW: Final = 0.25
+"""Seconds between a server's last word and its end, within which its end is what is told of it."""
 _LEAVE: Final = 1.0
 """Seconds in which a server ends by itself once its input is closed."""
 
@@ -73,6 +75,7 @@ class Pipes:
         self._out = bytearray()
         self._writing = False
         self._over = False
+        self._closed: asyncio.TimerHandle | None = None
         self._unasked = 0
         self._since = self._loop.time()
         self._loop.add_reader(process.stdout, self._read)
@@ -109,6 +112,8 @@ class Pipes:
 
     async def _follow(self) -> None:
         await self.process.ended.wait()
+        if self._closed is not None:
+            self._closed.cancel()
         for _ in range(_LAST):  # what it said before it ended
             self._read()
         self._hear()
@@ -146,12 +151,18 @@ class Pipes:
                 part = b""
             if not part:
                 self._loop.remove_reader(self.process.stdout)
-                self._end("it closed its output")
-                self._processes.stop(self.process)
+                if self._closed is None:
+                    self._closed = self._loop.call_later(_HOW, self._closed_output)
                 return
             self._take(part)
             if len(part) < _PART // 2:
                 return
+
+    def _closed_output(self) -> None:
+        """It says nothing any more and still runs."""
+        if not self._over:
+            self._end("it closed its output")
+            self._processes.stop(self.process)
 
     def _take(self, part: bytes) -> None:
         start = 0

@@ -64,6 +64,7 @@ class Processes:
         self._connection: socket.socket | None = None
         self._running: dict[int, Process] = {}
         self._next = 0
+        self._closed = False
         self._mark = f"{os.getpid()}-{os.urandom(8).hex()}"
 
     def start(
@@ -104,7 +105,8 @@ class Processes:
         self._send({"op": "kill" if now else "stop", "id": process.id})
 
     async def close(self) -> None:
-        """End every server, then the launcher."""
+        """End every server, then the launcher; nothing is started any more."""
+        self._closed = True
         found, connection = self._launcher, self._connection
         if found is None or connection is None:
             return
@@ -122,6 +124,10 @@ class Processes:
     def _connected(self) -> socket.socket:
         if self._connection is not None:
             return self._connection
+        if self._closed:
+            raise ToolFailed(
+                "no server is started any more: the host stops", hint="make the call again later"
+            )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._launcher = subprocess.Popen(  # noqa: S603 - this very interpreter and our own file

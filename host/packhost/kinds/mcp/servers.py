@@ -96,8 +96,7 @@ class Servers:
         await self._processes.close()
         for upstream in self._all.values():
             await upstream.close()
-        for task in self._ending:
-            await task
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _end(self, upstream: Upstream) -> None:
         task = asyncio.get_running_loop().create_task(upstream.close())

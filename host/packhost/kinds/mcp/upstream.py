@@ -201,21 +201,21 @@ class Upstream:
             found |= {
                 "protocol": session.version,
                 "server": visible(str(session.server.get("name", "")))[:100],
-                "calls": len(session.peer.flights) - (session.listener is not None),
+                "calls": sum(flight.owner is not None for flight in session.peer.flights.values()),
             }
         return found
 
     async def close(self) -> None:
         """End it, for good."""
+        self.let_go()
+        await self._stop()
+
+    def let_go(self) -> None:
+        """The host stops: nothing is begun any more, and whatever runs gets no further input."""
         self._closed = True
         for task in (self._starting, self._looking, self._doubt, self._naming):
             if task is not None:
                 task.cancel()
-        await self._stop()
-
-    def let_go(self) -> None:
-        """The host stops: whatever runs gets no input any more."""
-        self._closed = True
         if self._connection is not None:
             self._connection.let_go()
 
