@@ -76,6 +76,8 @@ PARTS = {
     "llama.cpp": "venv/bin/python",
     "a model": "model.gguf",
     "aimock": "npm/node_modules/@copilotkit/aimock/package.json",
+    "the reference servers": "npm/node_modules/.bin/mcp-server-everything",
+    "Codex": "npm/node_modules/.bin/codex",
     "oidc-provider": "npm/node_modules/oidc-provider/package.json",
 }
 

