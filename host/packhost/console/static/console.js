@@ -2,7 +2,7 @@
 // they do what cannot be undone, passkeys answer, and keys lead everywhere.
 "use strict";
 (() => {
-  const root = document.documentElement;
+  const root = document.documentElement, SETTLES = 350;
   root.classList.add("js");
   const $ = (id) => document.getElementById(id);
 
@@ -22,7 +22,7 @@
 
   // --- live: the page fetches itself anew, and takes over the parts marked `data-live`
 
-  let fetching = false, again = false;
+  let fetching = false, again = false, swapped = -Infinity;
   const typing = (part) => {
     const active = document.activeElement;
     return part.contains(active) && active.matches("input, textarea, select");
@@ -37,6 +37,7 @@
     const link = !focused && part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : "";
     for (const one of fresh.querySelectorAll("details[id]")) one.open = one.open || open.has(one.id);
     part.replaceWith(fresh);
+    swapped = performance.now();
     if (focused && $(focused)) $(focused).focus();
     else if (link) [...fresh.querySelectorAll("a[href]")].find((one) => one.getAttribute("href") === link)?.focus();
   };
@@ -133,7 +134,7 @@
       return undefined;
     }
     const sent = new URLSearchParams(new FormData(form, submitter));
-    const asked = await post(submitter?.formAction || form.action, sent, { "X-Packhost-Passkey": "ask" });
+    const asked = await post(submitter?.hasAttribute("formaction") ? submitter.formAction : form.action, sent, { "X-Packhost-Passkey": "ask" });
     form.querySelector("[data-passkey]").value = await asserted(asked);
     return undefined;
   };
@@ -157,6 +158,8 @@
   document.addEventListener("submit", async (event) => {
     const form = event.target, submitter = event.submitter;
     if (form.method === "dialog" || form.method === "get") return;
+    // what has just moved under the pointer was not what the person meant to press
+    if (performance.now() - swapped < SETTLES && form.closest("[data-live]")) { event.preventDefault(); return; }
     if (form.dataset.sent) { event.preventDefault(); return; }
     if (ready.has(form)) { form.dataset.sent = "1"; return; }
     const question = submitter?.dataset.confirm ?? form.dataset.confirm, passkey = wantsPasskey(form, submitter);
