@@ -22,7 +22,7 @@ ROWS = (
     {"hookspecs"},
     {"api", "oauth", "packs"},
     {"gate"},
-    {"executions"},
+    {"executions", "webhooks"},
     {"server", "clients", "control", "telemetry"},
     {"http", "client", "console"},
     {"transports", "docgen"},

@@ -233,6 +233,7 @@ class Host:
         self.tasks.start_soon(self.runs.take_up)
         self.tasks.start_soon(keep_retention, self.parts)
         self._watching.begin(self.tasks)
+        self._watching.begin_telling(self.tasks, lambda: self.console)
 
     async def drain(self, within: float) -> None:
         """Take no further call, let those under way end and runs go, `within` seconds."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from packhost.gate.observed import Observer
     from packhost.telemetry.export import Telemetry
     from packhost.telemetry.following import Follower, Sink
+    from packhost.webhooks.delivering import Webhooks
+
+_log = logging.getLogger(__name__)
+_LOOK: Final = 2.0
+"""Seconds between two looks whether anybody is to be told."""
 
 
 @dataclass(slots=True)
@@ -27,6 +33,9 @@ class Watching:
     """The observers of a host's calls, and what its record is handed to; made by `watching`."""
 
     store: Store
+    workspace: Workspace
+    owner: str
+    version: str
     observers: Sequence[Observer] = ()
     sinks: Sequence[Sink] = ()
     telemetry: Telemetry | None = None
@@ -51,6 +60,33 @@ class Watching:
             self._follower = Follower(self.store, self.sinks)
             tasks.start_soon(self._follower.follow)
 
+    def begin_telling(self, tasks: TaskGroup, console: Callable[[], str | None]) -> None:
+        """Tell the workspace's webhooks of what happens from now on."""
+        tasks.start_soon(self._tell, console)
+
+    async def _tell(self, console: Callable[[], str | None]) -> None:
+        while True:
+            if self.workspace.accepted.webhooks:
+                try:
+                    await self._webhooks(console).run()
+                except ExceptionGroup:  # the host goes on, and so does what is to be told
+                    _log.exception("webhooks cannot be told just now")
+            await anyio.sleep(_LOOK)
+
+    def _webhooks(self, console: Callable[[], str | None]) -> Webhooks:
+        from packhost.webhooks.delivering import Webhooks  # only for a workspace that has some
+
+        secrets = self.workspace.secrets
+        return Webhooks(
+            self.store,
+            self.owner,
+            lambda: self.workspace.accepted.webhooks,
+            secret=secrets.resolve,
+            redact=secrets.redact,
+            console=console,
+            version=self.version,
+        )
+
     async def end(self) -> None:
         """Tell the rest, and send what is left to be sent."""
         if self._follower is not None:
@@ -69,7 +105,7 @@ def watching(workspace: Workspace, store: Store, owner: str, version: str, *, se
     settings = workspace.accepted.telemetry
     lines = any(getattr(handler, "lines", False) for handler in logging.getLogger().handlers)
     if not serving or not (lines or wanted(settings, os.environ)):
-        return Watching(store)
+        return Watching(store, workspace, owner, version)
     observers: list[Observer] = []
     sinks: list[Sink] = []
     secret = workspace.secrets.resolve
@@ -82,4 +118,4 @@ def watching(workspace: Workspace, store: Store, owner: str, version: str, *, se
 
         observers.append(LogObserver())
         sinks.append(EventSink())
-    return Watching(store, observers, sinks, telemetry)
+    return Watching(store, workspace, owner, version, observers, sinks, telemetry)

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "operator": ("operator", "Who proves by a passphrase that an answer is theirs."),
     "tokens": ("tokens", "Bearer tokens for the HTTP API."),
     "runs": ("runs", "Follow and steer what runs."),
+    "webhooks": ("webhooks", "Endpoints that are told of what happens."),
     "sessions": ("sessions", "Sessions and their autonomy."),
     "trace": ("trace", "Check traces of agent turns."),
     "policy": ("policy", "Test, check and replay the rules."),

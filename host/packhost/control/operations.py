@@ -22,6 +22,7 @@ from packhost.control import (
     store,
     tokens,
     tools,
+    webhooks,
 )
 from packhost.control.base import Operation, Parts
 from packhost.errors import NotFound
@@ -94,6 +95,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "console.passkeys.add": console.passkeys_add,
     "console.passkeys.remove": console.passkeys_remove,
     "console.act": _act,
+    "webhooks.list": webhooks.listing,
+    "webhooks.show": webhooks.show,
+    "webhooks.test": webhooks.test,
+    "webhooks.retry": webhooks.retry,
     "store.info": store.info,
     "store.kept": store.kept,
     "store.prune": store.prune_old,

@@ -136,6 +136,12 @@ def _others(accepted: Settings, file: Settings) -> Iterator[Change]:
     if accepted.telemetry != file.telemetry:
         yield Change("where traces and metrics go (`telemetry`) would change")
     yield from _auth(accepted.auth, file.auth)
+    for name, hook in sorted(file.webhooks.items()):
+        if accepted.webhooks.get(name) != hook:
+            told = ", ".join(hook.events)
+            yield Change(f"`{hook.url}` would be told of {told} (`webhooks.{name}`)")
+    for name in sorted(accepted.webhooks.keys() - file.webhooks):
+        yield Change(f"the webhook `{name}` would be told of nothing any more")
     if accepted.approvals != file.approvals:
         yield Change("how people are asked (`approvals`) would change")
     for key in sorted({*accepted.sections, *file.sections}):

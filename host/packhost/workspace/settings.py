@@ -28,6 +28,7 @@ from packhost.rules.globs import check_tool_pattern
 from packhost.rules.policy import Verdict
 from packhost.shipped import SHIPPED_PACKS
 from packhost.workspace.authorization import AuthSettings
+from packhost.workspace.hooks import HookName, WebhookSettings
 from packhost.workspace.secrets import check_reference
 
 Requirement = Literal["kernel", "partial", "advisory"]
@@ -188,10 +189,19 @@ class AutonomySettings(_Model):
 
 
 class LimitSettings(_Model):
-    """Sizes that one call may not pass."""
+    """What one call, and the calls of one tool by one principal, may not pass."""
 
     max_argument_bytes: Size = Field(default=1024**2, description="Largest arguments, as JSON.")
     max_result_bytes: Size = Field(default=4 * 1024**2, description="Largest result, as JSON.")
+    calls_at_once: int = Field(
+        default=256, ge=1, le=100_000, description="Calls of one tool by one principal that go on at once."
+    )
+    calls_per_minute: int = Field(
+        default=12_000,
+        ge=1,
+        le=1_000_000,
+        description="Calls of one tool by one principal in a minute; after a pause all may come at once.",
+    )
 
 
 class RetentionSettings(_Model):
@@ -261,6 +271,9 @@ class Settings(_Model):
         default_factory=TelemetrySettings, description="Where traces and metrics go."
     )
     auth: AuthSettings = Field(default_factory=AuthSettings, description="Who is let in over HTTP.")
+    webhooks: dict[HookName, WebhookSettings] = Field(
+        default_factory=dict, description="Endpoints that are told of what happens, by name."
+    )
     _sections: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
 
     @property

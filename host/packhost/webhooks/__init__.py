@@ -1,0 +1,1 @@
+"""Telling outside systems of what happens: signed, tried again, never in anybody's way."""
