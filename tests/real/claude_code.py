@@ -126,6 +126,8 @@ class Terminal:
             encoding="utf-8",
             codec_errors="replace",
         )
+        # On a busy machine even a process that was killed takes its time to be gone.
+        self._child.ptyproc.delayafterterminate = 1.0
 
     def __enter__(self) -> Terminal:
         return self
