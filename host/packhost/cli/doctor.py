@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from packhost.cli import checks
 from packhost.cli.checks import Check
 from packhost.cli.conditions import conditions
+from packhost.cli.examined import examined
 from packhost.cli.holds import what_holds
 from packhost.cli.host import request
 from packhost.cli.options import examples, json_option, workspace_option
 from packhost.cli.output import print_json
 from packhost.cli.run import FAILED, OK
 from packhost.cli.storing import store_checks
+from packhost.clients.reading import PATIENCE
 from packhost.errors import PackhostError
 from packhost.gate.display import visible
 from packhost.workspace.root import Root, find_root
@@ -27,19 +30,42 @@ _MARKS = {"ok": ("✓", "green"), "note": ("·", "yellow"), "broken": ("✗", "r
 @click.command(
     "doctor",
     short_help="Check this installation and workspace.",
-    epilog=examples("packhost doctor", "packhost doctor --json"),
+    epilog=examples("packhost doctor", "packhost doctor --json", "packhost doctor notes --run 'list={}'"),
+)
+@click.argument("upstream", required=False)
+@click.option("--run", "runs", multiple=True, metavar="TOOL=JSON", help="Call this tool of UPSTREAM as well.")
+@click.option(
+    "--timeout", type=click.FloatRange(1, 3600), default=PATIENCE, help="Seconds that UPSTREAM may take."
 )
 @workspace_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, workspace: Path | None, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    upstream: str | None,
+    runs: tuple[str, ...],
+    timeout: float,
+    workspace: Path | None,
+    as_json: bool,
+) -> None:
     """Check this installation and workspace; the exit code is 1 when something is broken.
 
     Below the checks stands what of packhost's promises holds here; docs/threat-model.md explains each.
+
+    With UPSTREAM, an enabled pack, a server of a client's file here or a URL, that MCP server is started and
+    looked at instead. None of its tools is run but those that `--run` names.
     """
+    if upstream is not None:
+        checked = list(examined(workspace, upstream, runs, timeout))
+        _end(ctx, checked, [], as_json)
+    if runs:
+        raise click.UsageError("`--run` goes with UPSTREAM")
     found = list(_examine(workspace))
     elsewhere = any(check.name == "store" and check.text.startswith("PostgreSQL") for check in found)
-    holds = list(_promises(workspace, on_disk=not elsewhere))
+    _end(ctx, found, list(_promises(workspace, on_disk=not elsewhere)), as_json)
+
+
+def _end(ctx: click.Context, found: Sequence[Check], holds: Sequence[Check], as_json: bool) -> NoReturn:
     broken = [check for check in (*found, *holds) if check.state == "broken"]
     if as_json:
         checked = [check.as_json() for check in found]
