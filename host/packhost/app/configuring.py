@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import packhost
@@ -60,7 +60,7 @@ def configure(
     configuration = Configuration(
         catalog=build_catalog(registry, every, workspace.bounds(), workspace.generation, variables, assets),
         policies=workspace.policies(),
-        limits=Limits(limits.max_argument_bytes, limits.max_result_bytes),
+        limits=Limits(**{limit.name: getattr(limits, limit.name) for limit in fields(Limits)}),
         autonomy=Autonomy(autonomy.default, autonomy.maximum),
         terms=Terms(approvals.timeout, approvals.unattended, approvals.always_allow),
         require=workspace.require,

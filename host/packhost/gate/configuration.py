@@ -20,10 +20,12 @@ from packhost.workspace.redaction import Redactor, StreamRedactor
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes in bytes."""
+    """Sizes in bytes, and how many calls of one tool a principal may make."""
 
     max_argument_bytes: int
     max_result_bytes: int
+    calls_at_once: int = 256
+    calls_per_minute: int = 12_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 
@@ -29,6 +29,7 @@ from packhost.gate.output import check_output, recorded
 from packhost.gate.questions import Questions, begin
 from packhost.gate.recall import Recall, args_digest
 from packhost.gate.sessions import Sessions
+from packhost.gate.throttle import Throttle
 from packhost.gate.types import (
     Asker,
     Caller,
@@ -79,6 +80,7 @@ class Gate:
         self._services = services
         self._check = check
         self._flights = Flights()
+        self._throttle = Throttle(configuration)
         self._past = Recall(store, self._flights, key, owner)
         self.sessions = Sessions(store, lambda: configuration().autonomy)
         self.operators = operators or Operators(store, None)
@@ -95,26 +97,23 @@ class Gate:
 
     def listed(self, caller: Caller) -> Listing:
         """The tools on offer to a caller, and those withheld with the layer that took each away."""
-        catalog = self._configuration().catalog
-        return Listing(
-            tuple(entry.tool for entry in catalog.listed(caller.narrowing)),
-            tuple(catalog.withheld(caller.narrowing)),
-        )
+        catalog, within = self._configuration().catalog, caller.narrowing
+        listed = tuple(entry.tool for entry in catalog.listed(within))
+        return Listing(listed, tuple(catalog.withheld(within)))
 
     def explain(self, request: CallRequest) -> Trace:
         """Every step that a call would pass; nothing runs and nothing is recorded."""
         level, found = self.sessions.level(request.caller.session_id), self._evaluated(request)
         return trace_of(request, found, level, self.granting.covering(found, request.caller.principal))
 
-    async def decide(
-        self, approval_id: str, verdict: Literal["approve", "deny"], **given: Any
-    ) -> ApprovalRow:
+    async def decide(self, approval_id: str, *given: Any, **more: Any) -> ApprovalRow:
         """Record a person's answer to a question, from whatever channel; see `Approvals.decide`."""
-        return await self.approvals.decide(approval_id, verdict, **given)
+        return await self.approvals.decide(approval_id, *given, **more)
 
     async def call(self, request: CallRequest, asker: Asker | None = None) -> Outcome:
         """One call, from its name to its recorded outcome. Cancellable; what was acknowledged is kept."""
-        return await self._call(request, asker, None)
+        with self._throttle.call(request) as refusal:
+            return refusal or await self._call(request, asker, None)
 
     async def _call(self, request: CallRequest, asker: Asker | None, parent: GateContext | None) -> Outcome:
         caller = request.caller

@@ -14,7 +14,7 @@ from packhost.http.auth import Authenticator
 from packhost.http.cursors import Cursors
 from packhost.http.envelopes import Envelope
 from packhost.http.kit import Endpoint, Resource, Shared
-from packhost.http.limits import Allowance, Limits
+from packhost.http.limits import FOR_MCP, Allowance, Limits
 from packhost.http.openapi import document
 from packhost.http.resource import metadata_route
 from packhost.oauth.issuers import Issuers
@@ -231,6 +231,8 @@ class Api:
         """`key` seals cursors: the same for every replica of a workspace."""
         self.authenticator = Authenticator(parts.store, issuers)
         self._shared = Shared(parts, self.authenticator, Cursors(key), Limits(allowance))
+        self.of_mcp = Limits(FOR_MCP if allowance is None else allowance)
+        """What the doors of MCP hold whoever comes with a token to."""
         self._version = version
 
     def routes(self) -> list[BaseRoute]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
@@ -133,9 +134,12 @@ class Resource:
             await send(message)
 
         try:
-            reply = await self._answer(request)
-            answer = _response(reply) if isinstance(reply, Reply) else reply
-            await answer(scope, receive, watched)
+            with ExitStack() as until_sent:  # one who takes long to read it takes up their own allowance
+                reply = await self._answer(request, until_sent)
+                if isinstance(reply, Reply):
+                    await _response(reply)(scope, receive, watched)
+            if not isinstance(reply, Reply):
+                await reply(scope, receive, watched)
         except ClientDisconnect:
             log.debug("a client left before its request had come")
         except Problem as problem:
@@ -152,7 +156,7 @@ class Resource:
                 raise
             await _internal().response(request.url.path)(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Reply | ASGIApp:
+    async def _answer(self, request: Request, until_sent: ExitStack) -> Reply | ASGIApp:
         shared = self._shared
         identity = await shared.authenticator.required(request.scope)
         if not self._endpoints:
@@ -168,20 +172,20 @@ class Resource:
                 headers={"Allow": allowed},
             )
         demand(identity, endpoint.right)
-        with shared.limits.request(identity.principal):
-            query = _query(endpoint.query, request.query_params)
-            body = await _body(endpoint.body, request, shared.parts)
-            call = Call(
-                shared,
-                replace(shared.parts, principal=identity.principal),
-                identity,
-                request,
-                request.path_params,
-                query,
-                body,
-            )
-            answer: Reply | ASGIApp = await endpoint.handler(call)
-            return answer
+        until_sent.enter_context(shared.limits.request(identity.principal))
+        query = _query(endpoint.query, request.query_params)
+        body = await _body(endpoint.body, request, shared.parts)
+        call = Call(
+            shared,
+            replace(shared.parts, principal=identity.principal),
+            identity,
+            request,
+            request.path_params,
+            query,
+            body,
+        )
+        answer: Reply | ASGIApp = await endpoint.handler(call)
+        return answer
 
 
 def _response(reply: Reply) -> Response:

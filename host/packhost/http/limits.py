@@ -1,4 +1,7 @@
-"""How much one principal may ask for: requests a second, requests at once, streams at once."""
+"""How much one principal may ask for: requests a second, requests at once, streams at once.
+
+How many calls of one tool they may make is the gate's to say: see `gate.throttle`.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,10 @@ class Allowance:
     """Requests that are being answered, streams aside."""
     streams: int = 1_024
     """Streams of events that are open."""
+
+
+FOR_MCP: Final = Allowance(at_once=1_024)
+"""What one principal has at the doors of MCP, where a request goes on for as long as its call does."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, Literal, get_args
@@ -112,14 +113,22 @@ class Problem(Exception):
 def of_error(error: PackhostError) -> Problem:
     """An error of ours as a problem."""
     more = {name: value for name, value in error.data.items() if name in _SHOWN and value is not None}
-    return Problem(_STATUS[error.code], error.code, error.message, hint=error.hint, **more)
+    status, headers = _STATUS[error.code], _again(error.data)
+    return Problem(status, error.code, error.message, hint=error.hint, headers=headers, **more)
 
 
 def of_refusal(refusal: Refusal) -> Problem:
     """A call that the gate did not let through, or that failed."""
     shown = refusal.as_json()
     more = {name: value for name, value in shown.items() if name not in ("code", "message", "next", "status")}
-    return Problem(_STATUS[refusal.code], refusal.code, refusal.message, hint=refusal.hint, **more)
+    status, headers = _STATUS[refusal.code], _again(refusal.data)
+    return Problem(status, refusal.code, refusal.message, hint=refusal.hint, headers=headers, **more)
+
+
+def _again(data: Mapping[str, Any]) -> dict[str, str]:
+    """When to come back, where that is known."""
+    wait = data.get("retry_after")
+    return {"Retry-After": str(max(1, math.ceil(wait)))} if isinstance(wait, int | float) else {}
 
 
 _SHOWN: Final = ("path", "run_id", "decided_by", "consumed_by", "epoch", "layer", "patterns")

@@ -5,6 +5,7 @@ the server takes anything new at all.
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import anyio
@@ -58,7 +59,19 @@ class Door:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        await self._pass(scope, receive, send)
+        try:
+            with self._limited(scope):
+                await self._pass(scope, receive, send)
+        except Problem as problem:
+            await problem.response(scope["path"])(scope, receive, send)
+
+    def _limited(self, scope: Scope) -> AbstractContextManager[None]:
+        """Hold whoever comes to MCP with a token to their allowance; raises `Problem` 429."""
+        identity = scope.get(IN_SCOPE)
+        if self._api is None or identity is None:
+            return nullcontext()
+        limits = self._api.of_mcp
+        return (limits.stream if scope["method"] == "GET" else limits.request)(identity.principal)
 
     async def _checked(self, scope: Scope) -> Response | None:
         refusal = await self._security.validate_request(Request(scope), is_post=False)

@@ -8,13 +8,13 @@ import socket
 from collections.abc import Callable, Generator
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from packhost.errors import ConfigInvalid
+from packhost.transports.patience import PatientProtocol
 from packhost.transports.peers import OWNERS, owners
 
 
-class PeerProtocol(H11Protocol):
+class PeerProtocol(PatientProtocol):
     """Learns once for each connection whose process opened it, while the system still tells."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
