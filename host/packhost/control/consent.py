@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from packhost.control import definitions
 from packhost.control.authorization import auth_json
 from packhost.control.base import Parts, text
 from packhost.control.operator import needed, signed_of
@@ -25,6 +24,8 @@ async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
 
     Raises what accepting would for a broken file or pack, so that nobody is asked in vain.
     """
+    from packhost.control import definitions  # a host that starts has no use for it yet
+
     workspace = parts.workspace
     workspace.reload()
     _refuse_faults(workspace.problems)
@@ -55,6 +56,8 @@ async def apply(parts: Parts, params: Mapping[str, Any]) -> Any:
 
     Where there is an operator it needs their signature, which is kept with the record.
     """
+    from packhost.control import definitions  # a host that starts has no use for it yet
+
     seen, by, signed = text(params, "digest"), text(params, "by", parts.principal), signed_of(params)
     if needed(parts):
         if signed is None:
