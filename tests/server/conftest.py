@@ -131,3 +131,34 @@ def serve() -> Callable[[str, str], AbstractAsyncContextManager[Served]]:
 def connected() -> Callable[[GovernedServer], Any]:
     """A connection to a server over two pipes."""
     return pipes
+
+
+@asynccontextmanager
+async def _lines(server: GovernedServer) -> AsyncIterator[tuple[LineSource, LineSink]]:
+    to_server, from_client = os.pipe()
+    to_client, from_server = os.pipe()
+    mine = LineSource(to_client), LineSink(from_client)
+    source, sink = LineSource(to_server), LineSink(from_server)
+    async with anyio.create_task_group() as tasks:
+        options = server.create_initialization_options()
+        tasks.start_soon(server.run, MessageReader(source, sink), MessageWriter(sink), options)
+        try:
+            yield mine
+        finally:
+            tasks.cancel_scope.cancel()
+    for lines in (*mine, source, sink):
+        lines.close()
+    for end in (to_server, from_client, to_client, from_server):
+        os.close(end)
+
+
+@pytest.fixture(scope="module")
+def raw_lines() -> Callable[[GovernedServer], Any]:
+    """A connection to a server over two pipes, line by line."""
+    return _lines
+
+
+@pytest.fixture(scope="module")
+def serving_once() -> Callable[[str], AbstractAsyncContextManager[Served]]:
+    """Serves a fake host over a transport for a whole module."""
+    return lambda transport: serving(transport, "modern")

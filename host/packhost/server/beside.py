@@ -26,6 +26,7 @@ from packhost.server.channel import Channel
 from packhost.server.demands import raised
 from packhost.server.host import ServerHost
 from packhost.server.inputs import CODE, Inputs, inputs_of
+from packhost.server.paging import page
 from packhost.server.reaching import ways_of
 from packhost.server.wire import call_meta, refusal_of
 
@@ -39,8 +40,6 @@ LIST_TIMEOUT: Final = 5.0
 """Seconds that one pack's list may take; until it comes, its last one stands."""
 MAX_LISTED: Final = 10_000
 """Entries of one pack's list that are shown."""
-PAGE: Final = 1000
-"""Entries of a page: few clients follow cursors, so that a page holds what most workspaces have."""
 _ENTRY_LIMIT: Final = 65_536
 _WARNINGS: Final = 1000
 
@@ -252,34 +251,9 @@ def missing(what: str, name: str, ctx: Context) -> MCPError:
     return refused(refusal, ctx, uri=name if what == "resource" else None)
 
 
-def page(entries: list[Offered], cursor: str | None, size: int = PAGE) -> tuple[list[Offered], str | None]:
-    """A page of a list, and the cursor of the next one.
-
-    A cursor names the last entry before it, so that it holds on every host and after a change elsewhere in
-    the list. Raises `MCPError` for one that leads nowhere.
-    """
-    start = 0
-    if cursor is not None:
-        keys = [f"{one.of.pack.id} {one.key}" for one in entries]
-        start = after(keys, cursor)
-    end = start + size
-    last = entries[end - 1] if end < len(entries) else None
-    return entries[start:end], None if last is None else cursor_of(f"{last.of.pack.id} {last.key}")
-
-
-def cursor_of(key: str) -> str:
-    """The cursor of what comes after an entry."""
-    return key.encode().hex()
-
-
-def after(keys: Sequence[str], cursor: str) -> int:
-    """Where what comes after a cursor begins; raises `MCPError` for one that leads nowhere."""
-    try:
-        return keys.index(bytes.fromhex(cursor).decode()) + 1
-    except ValueError:
-        raise MCPError(
-            code=types.INVALID_PARAMS, message="the cursor leads nowhere: list from the beginning again"
-        ) from None
+def page_of(entries: Sequence[Offered], cursor: str | None) -> tuple[Sequence[Offered], str | None]:
+    """A page of a list, and the cursor of the next one."""
+    return page(entries, cursor, lambda one: f"{one.of.pack.id} {one.key}")
 
 
 def marked(text: str, of: Provision) -> str:

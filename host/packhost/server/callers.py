@@ -116,6 +116,21 @@ def principal_of(ctx: ServerRequestContext[Any, Any], own: str) -> str:
     return identity.principal if identity is not None else own
 
 
+def may_decide(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Whether the word of this client counts for what is asked of people.
+
+    Without a token it is whoever sits at the machine. A program with a token could say anything of a person.
+    """
+    identity = identity_of(ctx)
+    return identity is None or identity.may("approvals:decide")
+
+
+def may_accept(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Whether the person at this client's dialog answers for the workspace."""
+    identity = identity_of(ctx)
+    return may_decide(ctx) and (identity is None or identity.role == "operator")
+
+
 def identify(ctx: ServerRequestContext[Any, Any], own: str) -> Caller:
     """The caller of a request; `own` is the principal of one that came without a token."""
     principal, client = principal_of(ctx, own), client_name(ctx)

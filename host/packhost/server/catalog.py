@@ -12,12 +12,21 @@ from packhost.kinds.base import Tool
 from packhost.manifest.elicit import without
 from packhost.rules.scopes import NetworkScope
 from packhost.server.host import ServerHost
+from packhost.server.paging import page
 
 STATUS: Final = "packhost_status"
 EXPLAIN: Final = "packhost_explain"
 _READS: Final = types.ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
+
+
+_WHOLE: Final = {"anthropic/maxResultSizeChars": 100_000}
+"""On tools of ours that read, page by page: a client that puts what is longer into a file of its own has its
+agent read it there, around every rule."""
+_ALWAYS: Final = {"anthropic/alwaysLoad": True}
+"""On one tool alone, since each costs its words in every request: it says what waits for the person, and the
+instructions speak of it. Whatever else is wanted, a client's search finds."""
 
 
 def visible_schema(tool: Tool) -> dict[str, Any]:
@@ -47,6 +56,7 @@ def as_mcp(tool: Tool) -> types.Tool:
             "packhost/permission": spec.permission,
             "packhost/required_approvals": list(spec.required_approvals),
             "packhost/required_scopes": list(spec.required_scopes),
+            **(_WHOLE if reads and tool.pack.shipped else {}),
         },
     )
 
@@ -60,6 +70,7 @@ OWN: Final = (
         "to be accepted, this puts it to the person.",
         input_schema={"type": "object", "properties": {}, "additionalProperties": False},
         annotations=_READS,
+        _meta=_ALWAYS,
     ),
     types.Tool(
         name=EXPLAIN,
@@ -89,7 +100,7 @@ class Catalog:
         self._listing = Listing((), ())
         self._tools: dict[str, Tool] = {}
         self._schemas: dict[str, Mapping[str, Any]] = {}
-        self._listed: types.ListToolsResult | None = None
+        self._offered: tuple[types.Tool, ...] | None = None
 
     def tool(self, name: str) -> Tool | None:
         """The listed tool of that wire or canonical name."""
@@ -107,12 +118,18 @@ class Catalog:
         self._refresh()
         return self._listing
 
-    def listed(self) -> types.ListToolsResult:
-        """What `tools/list` answers."""
+    @property
+    def offered(self) -> tuple[types.Tool, ...]:
+        """All tools as clients see them; the host's own first, so that they are on the first page."""
         self._refresh()
-        if self._listed is None:
-            self._listed = types.ListToolsResult(tools=[*map(as_mcp, self._listing.tools), *OWN])
-        return self._listed
+        if self._offered is None:
+            self._offered = (*OWN, *map(as_mcp, self._listing.tools))
+        return self._offered
+
+    def listed(self, cursor: str | None = None) -> types.ListToolsResult:
+        """What `tools/list` answers; raises `MCPError` for a cursor that leads nowhere."""
+        tools, after = page(self.offered, cursor, lambda tool: tool.name)
+        return types.ListToolsResult(tools=list(tools), next_cursor=after)
 
     def _refresh(self) -> None:
         generation = self._host.generation
@@ -123,5 +140,5 @@ class Catalog:
         self._tools = {name: tool for tool in listing.tools for name in (tool.id.wire, tool.id.canonical)}
         self._schemas = {tool.id.wire: visible_schema(tool) for tool in listing.tools}
         self._schemas.update((tool.name, tool.input_schema) for tool in OWN)
-        self._listed = None
+        self._offered = None
         self._generation = generation

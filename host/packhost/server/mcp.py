@@ -46,6 +46,8 @@ _NAME = "packhost"
 _NOTIFY_TIMEOUT = 5.0
 """Seconds that one client may take to be told that the list has changed."""
 
+_KEPT_PAGES: Final = 32
+"""Pages of the list that are kept as they go out."""
 _LISTS: Final[tuple[CacheableMethod, ...]] = (
     "tools/list",
     "resources/list",
@@ -75,7 +77,7 @@ class GovernedServer(Server[Link]):
         self._bus = InMemorySubscriptionBus()
         self._listen = self._listening(self._calling.tasks)
         self._open: dict[int, Link] = {}
-        self._wire_lists: dict[tuple[str, int], HandlerResult] = {}
+        self._wire_lists: dict[tuple[str, int, str], HandlerResult] = {}
         beside = Beside(host, self.admission)
         resources, prompts = Resources(beside), Prompts(beside)
         self._subscriptions = Subscriptions(resources, beside, self._open)
@@ -229,20 +231,21 @@ class GovernedServer(Server[Link]):
     async def _cached_list(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         # The SDK validates and dumps a list twice; hundreds of tools take it tens of milliseconds.
         ready = is_modern(ctx) or ctx.session.client_params is not None
-        if ctx.method != "tools/list" or not ready or not (ctx.params or {}).keys() <= {"_meta"}:
+        if ctx.method != "tools/list" or not ready or not (ctx.params or {}).keys() <= {"_meta", "cursor"}:
             return await call_next(ctx)
-        key = (ctx.protocol_version, self._host.generation)
+        key = (ctx.protocol_version, self._host.generation, str((ctx.params or {}).get("cursor", "")))
         result = self._wire_lists.get(key)
         if result is None:
             result = await call_next(ctx)
             self._wire_lists = {k: v for k, v in self._wire_lists.items() if k[1] == key[1]}
-            self._wire_lists[key] = result
+            if len(self._wire_lists) < _KEPT_PAGES:
+                self._wire_lists[key] = result
         return result
 
     async def _list_tools(
-        self, ctx: Context, _: types.PaginatedRequestParams | None
+        self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return self._catalog.listed()
+        return self._catalog.listed(params.cursor if params else None)
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> Result:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mcp import types
 from mcp.server.context import ServerRequestContext
@@ -10,10 +10,14 @@ from mcp.server.context import ServerRequestContext
 from packhost.errors import PackhostError
 from packhost.gate.types import CallRequest, Refusal
 from packhost.server.asking import elicit, put, reply, round_of
-from packhost.server.callers import can_ask, identify, is_modern
+from packhost.server.callers import can_ask, identify, is_modern, may_accept
 from packhost.server.catalog import Catalog
 from packhost.server.host import Consent, ServerHost
+from packhost.server.profiles import profile_of, trouble
 from packhost.server.wire import dumps, refused
+
+_SAID: Final = 20
+"""Sentences about a client's limits that are told at once."""
 
 
 def _answer(value: dict[str, Any], sentence: str = "") -> types.CallToolResult:
@@ -77,7 +81,7 @@ async def status(
     sentence = ""
     if consent is not None and consent.by_hand:
         sentence = _by_hand(consent)
-    elif consent is not None and can_ask(ctx):
+    elif consent is not None and can_ask(ctx) and may_accept(ctx):
         action = await _ask(host, consent, ctx, params)
         if isinstance(action, types.InputRequiredResult):
             return action
@@ -125,6 +129,13 @@ def _by_hand(consent: Consent) -> str:
     )
 
 
+def _client(catalog: Catalog, name: str, told: str) -> dict[str, Any]:
+    """What of this host does not reach the client's model, where its limits are known."""
+    profile = profile_of(name)
+    said = [] if profile is None else list(trouble(profile, catalog.offered, told))
+    return {"client": {"name": name, "limits": said[:_SAID]}} if said else {}
+
+
 def _view(host: ServerHost, catalog: Catalog, ctx: ServerRequestContext[Any, Any]) -> dict[str, Any]:
     status = host.status()
     consent = host.consent()
@@ -142,6 +153,7 @@ def _view(host: ServerHost, catalog: Catalog, ctx: ServerRequestContext[Any, Any
         "tools": len(listing.tools),
         "withheld": [{"tool": w.tool, "layer": w.layer, "reason": w.reason} for w in listing.withheld],
         "store": status.store,
+        **_client(catalog, caller.client, instructions(consent)),
         "session": {"id": caller.session_id, "client": caller.client, "principal": caller.principal},
         **status.more,
     }

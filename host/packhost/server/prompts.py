@@ -8,7 +8,7 @@ from mcp import types
 from mcp.server.context import ServerRequestContext
 
 from packhost.kinds.providing import COMPLETE, GET, Provision
-from packhost.server.beside import Beside, Offered, answer, marked, missing, page
+from packhost.server.beside import Beside, Offered, answer, marked, missing, page_of
 
 _MOST: Final = 100
 """Completions that one answer may hold."""
@@ -32,7 +32,7 @@ class Prompts:
             for one in await self._beside.listed("prompts")
             if may(caller, one.of.tools[GET], {"name": one.key, "arguments": {}})
         ]
-        entries, cursor = page(allowed, params.cursor if params else None)
+        entries, cursor = page_of(allowed, params.cursor if params else None)
         return types.ListPromptsResult(prompts=[_named(one) for one in entries], next_cursor=cursor)
 
     async def get(

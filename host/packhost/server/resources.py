@@ -13,7 +13,7 @@ from mcp.server.subscriptions import ListenHandler
 
 from packhost.errors import PackhostError
 from packhost.kinds.providing import READ, Provision
-from packhost.server.beside import Beside, answer, marked, missing, page, refused
+from packhost.server.beside import Beside, answer, marked, missing, page_of, refused
 from packhost.server.callers import Link
 from packhost.server.wire import refusal_of
 
@@ -36,7 +36,7 @@ class Resources:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """What there is to read."""
-        entries, cursor = page(await self._allowed(ctx, "resources"), params.cursor if params else None)
+        entries, cursor = page_of(await self._allowed(ctx, "resources"), params.cursor if params else None)
         found = [types.Resource.model_validate(one.data) for one in entries]
         return types.ListResourcesResult(resources=found, next_cursor=cursor)
 
@@ -44,7 +44,7 @@ class Resources:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         """What more there is to read, by URIs that follow a pattern."""
-        entries, cursor = page(await self._allowed(ctx, "templates"), params.cursor if params else None)
+        entries, cursor = page_of(await self._allowed(ctx, "templates"), params.cursor if params else None)
         found = [types.ResourceTemplate.model_validate(one.data) for one in entries]
         return types.ListResourceTemplatesResult(resource_templates=found, next_cursor=cursor)
 
