@@ -8,8 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
-from packhost.errors import PackhostError, ToolFailed
+from packhost.errors import NotFound, PackhostError, ToolFailed
+from packhost.kinds.assets import Asset
 from packhost.kinds.context import Elicited
+from packhost.kinds.handles import WithAssets
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -239,3 +241,21 @@ async def test_a_server_gets_a_clean_environment_and_what_its_manifest_says(
     assert found["env"].keys() - mine == {"MODE", "TOKEN"}
     assert found["env"]["TOKEN"] == "Bearer s3cret-value"
     assert found["cwd"] == str(world.root / "sub")
+
+
+async def test_a_parameter_that_takes_bytes_gets_those_behind_a_handle(
+    world: Any, context: Any, said: Any
+) -> None:
+    class Assets:
+        async def open(self, handle: str, *, session_id: str, principal: str) -> Asset:
+            if handle != "packhost-asset://one":
+                raise NotFound("there is nothing behind it")
+            return Asset(handle, "image/png", 5, "aGVsbG8=")
+
+    pack = world.server()
+    kind = WithAssets(world.kind, [("text",)], Assets())  # type: ignore[arg-type]
+    tool = world.tool(pack, "echo")
+    content = await kind.run(tool, {"text": "packhost-asset://one"}, context())
+    assert said(content) == "aGVsbG8="
+    with pytest.raises(NotFound):
+        await kind.run(tool, {"text": "packhost-asset://two"}, context())
