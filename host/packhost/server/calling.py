@@ -68,6 +68,8 @@ class Calling:
         if round.key is None and (key := own_key(ctx, caller) or relayed_key(ctx)) is not None:
             round = replace(round, key=key)
         result, opened = came_back(params, round)
+        if round.subject is not None and not ways.takes(round.subject):
+            result = None
         progress = channel.report if channel.wanted else None
         request = CallRequest(
             params.name,

@@ -169,6 +169,8 @@ class Errand:
         asked = self._questions.get(key)
         if asked is None or not asked.shown:
             return
+        if asked.page is None and not self.ways.takes(asked.prompt.approval_id):
+            return
         asked.shown = False
         if asked.page is not None:
             self._opened(asked, result)

@@ -9,8 +9,9 @@ from typing import Any, Final
 from mcp import types
 from mcp.server.context import ServerRequestContext
 
+from packhost.gate.questions import PREFIX
 from packhost.gate.types import Prompt
-from packhost.server.callers import can_ask, can_link, is_modern
+from packhost.server.callers import can_ask, can_link, is_modern, may_decide
 
 FORM: Final[types.ElicitRequestedSchema] = {"type": "object", "properties": {}}
 """No field at all: accepting the form alone approves."""
@@ -26,6 +27,8 @@ class Ways:
     link: bool
     console: Callable[[], str | None]
     modern: bool = True
+    decides: bool = True
+    """Whether the client's word counts for a decision; what a tool asks may be filled in all the same."""
 
     @property
     def any(self) -> bool:
@@ -40,8 +43,12 @@ class Ways:
         """
         if not self.link or prompt.withheld or prompt.form is not None or prompt.url is not None:
             return None
-        url = self.console() if prompt.operator or not self.form else None
+        url = self.console() if prompt.operator or not (self.form and self.decides) else None
         return None if url is None else f"{url}/console/approvals/{prompt.approval_id}"
+
+    def takes(self, id: str) -> bool:
+        """Whether an answer of this client counts for a question of that id."""
+        return self.decides or id.startswith(f"{PREFIX}_")
 
     def request(self, prompt: Prompt) -> types.ElicitRequest | None:
         """The question as this client takes it; `None` where it cannot put this one."""
@@ -52,7 +59,7 @@ class Ways:
             id = None if self.modern else prompt.approval_id
             params = types.ElicitRequestURLParams(message=text, url=url, elicitation_id=id)
             return types.ElicitRequest(params=params)
-        if not self.form or prompt.withheld:
+        if not self.form or prompt.withheld or not self.takes(prompt.approval_id):
             return None
         schema = FORM if prompt.form is None else dict(prompt.form)
         form = types.ElicitRequestFormParams(message=prompt.text, requested_schema=schema)
@@ -63,7 +70,7 @@ def ways_of(ctx: ServerRequestContext[Any, Any], console: Callable[[], str | Non
     """The ways to the person behind a request."""
     modern = is_modern(ctx)
     link = can_link(ctx) and (modern or ctx.protocol_version == _LINKED)
-    return Ways(can_ask(ctx), link, console, modern)
+    return Ways(can_ask(ctx), link, console, modern, may_decide(ctx))
 
 
 def linked(prompt: Prompt) -> str:

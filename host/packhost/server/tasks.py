@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, cast
 
@@ -251,7 +252,7 @@ class Tasks:
                 continue
             if errand is not None:
                 await errand.answer(key, result)
-            elif key in row.asked:
+            elif key in row.asked and (_linked(row.asked[key]) or ways.takes(key)):
                 await self._answer_afar(row, key, result, caller.principal)
         return {}
 
@@ -318,6 +319,12 @@ class Tasks:
 
 def _owner(of: TaskRow | Caller) -> tuple[str, str]:
     return of.principal, of.client
+
+
+def _linked(asked: Mapping[str, Any]) -> bool:
+    """Whether a question sent the person to a page, so that an answer decides nothing."""
+    params = asked.get("params")
+    return isinstance(params, Mapping) and params.get("mode") == "url"
 
 
 def _bare(row: TaskRow) -> CallRequest:
