@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 
 from packhost.app.entry import RemoteControl, hold, reach, workspace_root
 from packhost.app.mounting import console_of
@@ -86,6 +87,7 @@ async def open_console(start: Path | None, port: int | None, opened: Opened) -> 
             async def started(at: int) -> None:
                 through.url = f"http://{own_name(root.hash)}:{at}"
                 tasks.start_soon(through.keep)
+                tasks.start_soon(anyio.to_thread.run_sync, console.warm)
                 await opened(through, through.url)
 
             await serve_console(console, port or 0, started)

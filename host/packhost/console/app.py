@@ -6,6 +6,7 @@ may do. Then a view shows or an action changes, by operations of the host that l
 
 from __future__ import annotations
 
+import gzip
 import hmac
 import logging
 import time
@@ -17,7 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from packhost.console.account import account
-from packhost.console.assets import Assets
+from packhost.console.assets import Assets, packs
 from packhost.console.entrance import Entrance
 from packhost.console.guard import (
     BODY,
@@ -49,6 +50,8 @@ _STATUS: Final = {
     "LIMIT_EXCEEDED": 429,
     "STORE_UNAVAILABLE": 503,
 }
+_WORTH: Final = 1_024
+"""Bytes from which on a page is compressed."""
 _ASKS: Final = "x-packhost-passkey"
 Own = Callable[[Scope], bool]
 
@@ -95,9 +98,16 @@ class Console:
         self._views = Routes([(page.path, page) for page in self._pages])
         self._actions = Routes([(action.path, action) for action in (*actions, *own_actions)])
 
+    def warm(self) -> None:
+        """Read every template, which else the first look at a page waits for; may run in a thread."""
+        for name in self._env.list_templates():
+            self._env.get_template(name)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         response = await self._answer(request)
+        if type(response) is Response and len(response.body) > _WORTH and packs(request.headers):
+            _pack(response)
         for header, value in HEADERS.items():
             response.headers.setdefault(header, value)
         await response(scope, receive, send)
@@ -308,6 +318,15 @@ class Console:
             )
         text = self._env.get_template(shown.template).render(values)
         return Response(text, shown.status, headers, "text/html")
+
+
+def _pack(response: Response) -> None:
+    if "content-encoding" not in response.headers:
+        # nobody else's page can have this one asked for with the session's cookie, and so weigh guesses
+        response.body = gzip.compress(response.body, 4)
+        response.headers["content-encoding"] = "gzip"
+        response.headers["content-length"] = str(len(response.body))
+        response.headers["vary"] = "Accept-Encoding"
 
 
 def _check_right(visit: Visit, target: Page | Action) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ class Assets:
 
     def __init__(self) -> None:
         self._files = {path.name: path.read_bytes() for path in _FOLDER.iterdir() if path.suffix in _TYPES}
+        self._packed = {name: gzip.compress(data, 9) for name, data in self._files.items()}
         self._digests = {name: hashlib.sha256(data).hexdigest()[:16] for name, data in self._files.items()}
 
     def address(self, name: str) -> str:
@@ -33,8 +35,15 @@ class Assets:
         if data is None:
             return None
         tag = f'"{self._digests[name]}"'
-        kept = {"Cache-Control": _KEPT, "ETag": tag}
+        kept = {"Cache-Control": _KEPT, "ETag": tag, "Vary": "Accept-Encoding"}
         if headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=kept)
         kind = _TYPES[Path(name).suffix]
+        if packs(headers):
+            return Response(self._packed[name], headers={**kept, "Content-Encoding": "gzip"}, media_type=kind)
         return Response(data, headers=kept, media_type=kind)
+
+
+def packs(headers: Headers) -> bool:
+    """Whether a browser takes what is compressed."""
+    return "gzip" in headers.get("accept-encoding", "")

@@ -1,8 +1,8 @@
 """What a page of the console is made of: a view shows, an action changes, both for one visit.
 
 A view is `async def view(visit: Visit) -> Shown`, an action `async def act(visit: Visit) -> Moved`. Before
-either is called the frame has checked host, session, right, origin and CSRF token; it turns a `PackhostError` into a
-page or a notice, so views and actions let it pass.
+either is called the frame has checked host, session, right, origin and CSRF token; it turns a `PackhostError`
+into a page or a notice, so views and actions let it pass.
 """
 
 from __future__ import annotations

@@ -71,11 +71,12 @@
   const say = (text) => { if (state && state.textContent !== text) state.textContent = text; };
   if (where && window.EventSource) {
     const stream = new EventSource(where);
-    let lost = false;
+    let lost = false, leaving = false; // who is on the way elsewhere is not called back
+    addEventListener("beforeunload", () => { leaving = true; stream.close(); });
     stream.addEventListener("open", () => { say("live"); if (lost) refresh(); lost = false; });
     stream.addEventListener("error", () => { say("not connected"); lost = true; });
     stream.addEventListener("change", refresh);
-    stream.addEventListener("end", () => { stream.close(); say("signed out"); location.reload(); });
+    stream.addEventListener("end", () => { stream.close(); say("signed out"); if (!leaving) location.reload(); });
     addEventListener("pagehide", () => stream.close());
     addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
   }
