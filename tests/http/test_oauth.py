@@ -12,6 +12,7 @@ import pytest
 from authorization import AuthorizationServer
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
 
 from packhost.control import tokens
 from packhost.http.api import Api
@@ -376,3 +377,19 @@ async def test_a_stream_of_events_ends_with_the_token(guarded, monkeypatch) -> N
                 assert not any(
                     [line.startswith("event: run.completed") async for line in stream.aiter_lines()]
                 )
+
+
+async def test_a_subscription_ends_once_its_token_is_revoked(guarded, monkeypatch) -> None:
+    monkeypatch.setattr(door, "LOOK_EVERY", 0.05)
+    made = await tokens.new(guarded.host.parts, {"role": "caller", "principal": "ci"})
+    headers = {"Authorization": f"Bearer {made['token']}"}
+    with anyio.fail_after(PATIENCE):
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
+            Client(streamable_http_client(f"{guarded.url}/mcp", http_client=http)) as client,
+            client.listen(tools_list_changed=True) as subscription,
+        ):
+            await tokens.revoke(guarded.host.parts, {"id": made["id"]})
+            with pytest.raises(SubscriptionLost):
+                async for _ in subscription:
+                    pass

@@ -33,6 +33,8 @@ LOOK_EVERY: Final = 15.0
 _WANTED: Final = "this needs a token, also from the user's own processes"
 _SESSION: Final = b"mcp-session-id"
 _LISTS: Final = (b"mcp-method", b"tools/list")
+_SUBSCRIBES: Final = (b"mcp-method", b"subscriptions/listen")
+"""What a client of the stateless era listens by; the server holds the header to the request's body."""
 
 
 class Door:
@@ -146,7 +148,7 @@ class Door:
         listens = scope["method"] == "GET"
         self._open[left] = listens
         try:
-            if listens and IN_SCOPE in scope:
+            if IN_SCOPE in scope and (listens or _SUBSCRIBES in scope["headers"]):
                 await self._listen(scope, receive, watched, left)
             else:
                 await self._app(scope, lambda: _receive_unless(left, receive), watched)

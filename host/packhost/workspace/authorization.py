@@ -23,7 +23,8 @@ _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}\Z")
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # built once, as part of the whole file's model: by themselves they would be built for nothing
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def on_this_machine(url: str) -> bool:
