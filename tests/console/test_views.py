@@ -400,7 +400,7 @@ def test_a_budget_is_told_with_its_share() -> None:
 TRACE_MESSAGES = {
     "messages": [
         {"role": "user", "content": [{"type": "text", "text": "earlier"}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "yes"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "yes"}], "supplied": True},
         {"role": "user", "content": [{"type": "text", "text": HOSTILE}]},
         {
             "role": "assistant",
@@ -414,7 +414,7 @@ TRACE_MESSAGES = {
 TRACE_CHAT = {
     "messages": [
         {"role": "user", "content": "earlier"},
-        {"role": "assistant", "content": "yes"},
+        {"role": "assistant", "content": "yes", "supplied": True},
         {"role": "user", "content": HOSTILE},
         {
             "role": "assistant",
@@ -458,6 +458,20 @@ def test_a_call_that_has_not_run_is_told_as_such() -> None:
     evidence = {"correlation": [{"tool_use_id": "c1", "outcome": "not run", "approval": None}]}
     (call,) = turns.conversation(TRACE_CHAT, [], evidence).turns[0].calls
     assert (call.status, call.says, call.tool) == ("waiting", "has not run", "a_b")
+
+
+def test_a_reply_whose_calls_still_wait_is_a_turn_as_well() -> None:
+    requested = [{"id": "c1", "name": "a_b"}, {"id": "c2", "name": "a_c"}]
+    trace = {
+        "messages": TRACE_CHAT["messages"][:3],
+        "events": [
+            {"type": "response", "requested": requested},
+            {"type": "approval_asked", "name": "a_b", "input": {"x": HOSTILE}},
+        ],
+    }
+    (turn,) = turns.conversation(trace, [], None).turns
+    assert [(call.id, call.status) for call in turn.calls] == [("c1", "waiting"), ("c2", "waiting")]
+    assert "\\u202e" in turn.calls[0].arguments[0].text
 
 
 def test_without_a_trace_the_calls_are_still_told() -> None:

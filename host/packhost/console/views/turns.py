@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from packhost.console.views.texts import CUT, Value, short, shown, value, values
@@ -35,13 +35,13 @@ class Call:
     result: Value | None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One reply of the model: what it said, and its calls."""
 
     number: int
     text: str
-    calls: list[Call] = field(default_factory=list)
+    calls: list[Call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +70,23 @@ def conversation(
         if line.get("node", "") == node
     }
     messages = list((trace or {}).get("messages", []))
-    first = _first(messages, trace)
-    asked, turns, used = [], list[Turn](), set[str]()
+    first = _first(messages)
+    asked, replies = [], list[tuple[str, list[tuple[str, str, Any]]]]()
     for message in messages[first:]:
         if message.get("role") == "assistant":
-            turn = Turn(len(turns) + 1, shorten(shown(_text(message)), CUT))
-            for id, name, arguments in _requests(message):
-                used.add(prefix + id)
-                turn.calls.append(_call(id, name, arguments, by_use.get(prefix + id), lines.get(id)))
-            turns.append(turn)
-        elif message.get("role") in ("user", "system") and not turns and (said := _text(message)):
+            replies.append((shorten(shown(_text(message)), CUT), list(_requests(message))))
+        elif message.get("role") in ("user", "system") and not replies and (said := _text(message)):
             asked.append(shorten(shown(said), CUT))
+    replies += [("", requests) for requests in _unsaid(trace, len(replies))]
+    turns = [
+        Turn(
+            number,
+            text,
+            [_call(id, name, given, by_use.get(prefix + id), lines.get(id)) for id, name, given in requests],
+        )
+        for number, (text, requests) in enumerate(replies, 1)
+    ]
+    used = {prefix + id for _, requests in replies for id, _, _ in requests}
     rest = tuple(_made(call) for call in made if not node and call["tool_use_id"] not in used)
     return Conversation(tuple(asked), tuple(turns), _said(messages[:first]), rest)
 
@@ -89,12 +95,17 @@ def _said(messages: Sequence[Mapping[str, Any]]) -> int:
     return sum(message.get("role") in ("user", "assistant") for message in messages)
 
 
-def _first(messages: Sequence[Mapping[str, Any]], trace: Mapping[str, Any] | None) -> int:
-    """Where the run's own messages begin: what comes before the message that its first reply answers."""
-    replies = sum(event.get("type") == "response" for event in (trace or {}).get("events", []))
-    places = [place for place, one in enumerate(messages) if one.get("role") == "assistant"]
-    earlier = places[: len(places) - replies] if replies <= len(places) else []
-    return earlier[-1] + 1 if earlier else 0
+def _first(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Where the run's own messages begin: after the last reply that was had before it."""
+    return max((place for place, one in enumerate(messages) if one.get("supplied")), default=-1) + 1
+
+
+def _unsaid(trace: Mapping[str, Any] | None, said: int) -> Iterator[list[tuple[str, str, Any]]]:
+    """The calls of replies that stand in no message yet, as while one of their calls waits for a person."""
+    events = (trace or {}).get("events", [])
+    inputs = {event["name"]: event.get("input") for event in events if event.get("type") == "approval_asked"}
+    for reply in [event for event in events if event.get("type") == "response"][said:]:
+        yield [(str(one["id"]), str(one["name"]), inputs.get(one["name"])) for one in reply["requested"]]
 
 
 def _text(message: Mapping[str, Any]) -> str:
