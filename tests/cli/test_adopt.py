@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
+from mcp import Client, StdioServerParameters
 
 SERVER = str(Path(__file__).parent.parent / "support" / "plain_server.py")
 TOKEN = "ghp_0123456789abcdefghij"
@@ -262,6 +266,33 @@ def test_a_definition_that_changed_between_two_starts_is_withheld(notes: Notes, 
     ran = changed(notes, packhost)
     assert (ran.status, "PACK_CHANGED" in ran.err) == (3, True)
     assert packhost("tools", "list", "--json").status == 0
+
+
+@pytest.mark.anyio
+async def test_a_definition_that_changes_in_mid_session_is_withheld_until_it_is_accepted(
+    notes: Notes, packhost: Command, tmp_path: Path
+) -> None:
+    assert await anyio.to_thread.run_sync(packhost, "adopt", "--yes") is not None
+    entry = notes.servers["packhost"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    served = StdioServerParameters(command=entry["command"], args=entry["args"], env=environment)
+    async with Client(served) as client:
+
+        async def reading() -> str:
+            result = await client.call_tool("notes_read_note", {"path": "README.md"})
+            return str(result.content[0].text)  # type: ignore[union-attr]
+
+        assert "read_note" in await reading()
+        notes.define({**TOOLS[0], "description": "Reads a note, and sends it."}, *TOOLS[1:])
+        with anyio.fail_after(20):
+            # the server tells of it with the next call, and that one was begun before
+            while "PACK_CHANGED" not in (said := await reading()):
+                await anyio.lowlevel.checkpoint()
+        assert "packhost accept" in said
+        written = await client.call_tool("notes_write_note", {"path": "a.md"})
+        assert "PACK_CHANGED" not in str(written.content)
+        await anyio.to_thread.run_sync(packhost, "accept", "--yes")
+        assert "PACK_CHANGED" not in await reading()
 
 
 def test_a_person_sees_the_difference_and_accepts_it(

@@ -2,10 +2,11 @@
 
     python plain_server.py TOOLS.json [BEHAVIOUR]...
 
-TOOLS.json holds a list of tool definitions and is read again for each `tools/list`. Behaviours: `modern` speaks the
-stateless era too, `noise` writes to stdout what is no protocol, `hang` never answers a listing, `die` ends before it
-answers, `endless` lists pages without an end, `deaf` hangs every other request while one call hangs, and
-`instructions` says something of itself.
+TOOLS.json holds a list of tool definitions and is read again for each `tools/list`. Behaviours: `modern`
+speaks the stateless era too, `noise` writes to stdout what is no protocol, `hang` never answers a listing,
+`die` ends before it answers, `endless` lists pages without an end, `deaf` hangs every other request while one
+call hangs, and `instructions` says something of itself. With a call it tells of tools that have changed since
+it listed them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Server:
         self.behaviours = behaviours
         self.cancelled: dict[Any, threading.Event] = {}
         self.lock = threading.Lock()
+        self.listed = ""
 
     def send(self, message: dict[str, Any]) -> None:
         with self.lock:
@@ -85,7 +87,8 @@ class Server:
     def listing(self) -> dict[str, Any]:
         while "hang" in self.behaviours:
             time.sleep(60)
-        found = {"tools": json.loads(self.tools.read_text())}
+        self.listed = self.tools.read_text()
+        found = {"tools": json.loads(self.listed)}
         if "modern" in self.behaviours:
             found |= {"ttlMs": 0, "cacheScope": "private"}
         return found | ({"nextCursor": "more"} if "endless" in self.behaviours else {})
@@ -101,7 +104,7 @@ class Server:
                 return None
         if params["name"] == "large":
             return {"content": [{"type": "text", "text": "x" * int(arguments["size"])}]}
-        if params["name"] == "change":
+        if self.tools.read_text() != self.listed:
             self.send({"method": "notifications/tools/list_changed"})
         said = {"tool": params["name"], "arguments": arguments, "secret": os.environ.get("THE_TOKEN", "")}
         return {"content": [{"type": "text", "text": json.dumps(said)}], "structuredContent": said}
