@@ -200,31 +200,31 @@ async def test_what_waits_for_a_person_is_a_task_and_the_answer_runs_it_once(
     served: Any, connected: Connected
 ) -> None:
     async with served() as made, connected(made) as wire:
-        id = await wire.task("demo_write")
+        id = await wire.task("demo_turn", questions=1)
         key, _ = await wire.asks(id)
         await wire.answer(id, key, "accept")
-        assert (await wire.until(id, *DONE))["result"]["content"][0]["text"] == "written"
-        assert made.gate.ran == ["write"]
+        assert (await wire.until(id, *DONE))["result"]["structuredContent"] == {"said": ["yes"]}
+        assert made.gate.ran == ["step0"]
         assert made.gate.approvals[key]["by"] == "tester"
 
 
 async def test_closing_the_dialog_decides_nothing(served: Any, connected: Connected) -> None:
     async with served() as made, connected(made) as wire:
-        id = await wire.task("demo_write")
+        id = await wire.task("demo_turn", questions=1)
         key, _ = await wire.asks(id)
         await wire.answer(id, key, "cancel")
         ended = await wire.until(id, *DONE)
         assert ended["status"] == "completed"
-        assert ended["result"]["_meta"]["packhost/refusal"]["code"] == "APPROVAL_REQUIRED"
+        assert ended["result"]["structuredContent"] == {"said": ["APPROVAL_REQUIRED"]}
         assert made.gate.approvals[key]["status"] == "pending"
 
 
 async def test_a_decision_made_elsewhere_ends_the_task(served: Any, connected: Connected) -> None:
     async with served() as made, connected(made) as wire:
-        id = await wire.task("demo_write")
+        id = await wire.task("demo_turn", questions=1)
         key, _ = await wire.asks(id)
         made.gate.decide(key, "approve", "somebody")
-        assert (await wire.until(id, *DONE))["result"]["content"][0]["text"] == "written"
+        assert (await wire.until(id, *DONE))["result"]["structuredContent"] == {"said": ["yes"]}
         await wire.answer(id, key, "decline")
         assert made.gate.approvals[key]["by"] == "somebody"
 
@@ -249,6 +249,35 @@ async def test_what_a_call_wants_beforehand_is_asked_before_it_is_a_task(
         assert found["inputRequests"]["approve"]["params"]["message"] == "Which seat?"
 
 
+async def test_whoever_waits_for_a_call_is_asked_by_its_own_dialog_before_it_begins(
+    served: Any, connected: Connected
+) -> None:
+    async with served() as made, connected(made) as wire:
+        found = await wire.call("demo_write")
+        assert found["resultType"] == "input_required"
+        assert found["inputRequests"]["approve"]["params"]["message"] == "Run write?"
+        accepted = {"approve": t.ElicitResult(action="accept", content={})}
+        ended = await wire.session.call_tool(
+            "demo_write", {}, input_responses=accepted, request_state=found["requestState"]
+        )
+        assert ended.content[0].text == "written"
+
+
+async def test_what_no_dialog_can_answer_is_a_task_with_a_link(served: Any, connected: Connected) -> None:
+    async with served() as made, connected(made) as wire:
+        made.host.console = "http://127.0.0.1:8400"
+        id = await wire.task("demo_write", operator=True)
+        key, asked = await wire.asks(id)
+        assert asked["params"]["mode"] == "url"
+        assert asked["params"]["url"] == f"http://127.0.0.1:8400/console/approvals/{key}"
+        await wire.answer(id, key, "accept")
+        found = await wire.ask("tasks/get", taskId=id)
+        assert (found["status"], made.gate.ran) == ("working", [])
+        assert "to be decided at" in found["statusMessage"]
+        made.gate.decide(key, "approve", "the console")
+        assert (await wire.until(id, *DONE))["result"]["content"][0]["text"] == "written"
+
+
 async def test_a_slow_call_becomes_a_task_when_its_time_is_over(
     served: Any, connected: Connected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +291,7 @@ async def test_a_slow_call_becomes_a_task_when_its_time_is_over(
 
 async def test_a_task_is_nobody_elses(served: Any, connected: Connected) -> None:
     async with served() as made, connected(made) as wire, connected(made, name="other") as other:
-        id = await wire.task("demo_write")
+        id = await wire.task("demo_turn", questions=1)
         key, _ = await wire.asks(id)
         for method, more in (("get", {}), ("cancel", {}), ("update", {"inputResponses": {}})):
             with pytest.raises(MCPError) as refused:
@@ -305,7 +334,7 @@ async def test_a_cancelled_task_ends_its_call_and_stays_cancelled(served: Any, c
 
 async def test_what_came_of_a_task_is_told_by_the_host_after(served: Any, connected: Connected) -> None:
     async with served("host_1") as made, connected(made) as wire:
-        id = await wire.task("demo_write")
+        id = await wire.task("demo_turn", questions=1)
         key, _ = await wire.asks(id)
         await wire.answer(id, key, "accept")
         told = await wire.until(id, *DONE)
@@ -319,16 +348,16 @@ async def test_a_host_that_comes_after_makes_the_call_again_under_its_own_key(
     served: Any, connected: Connected
 ) -> None:
     async with served("host_1") as made, connected(made) as wire:
-        id = await wire.task("demo_write", path="a")
+        id = await wire.task("demo_turn", questions=1)
         await wire.asks(id)
         (first,) = made.gate.requests
     async with served("host_2") as made, connected(made) as wire:
         key, _ = await wire.asks(id)
         (second,) = made.gate.requests
-        assert (second.idem_key, second.arguments, second.fresh) == (first.idem_key, {"path": "a"}, False)
+        assert (second.idem_key, second.arguments, second.fresh) == (first.idem_key, {"questions": 1}, False)
         await wire.answer(id, key, "accept")
         assert (await wire.until(id, *DONE))["status"] == "completed"
-        assert made.gate.ran == ["write"]
+        assert made.gate.ran == ["step0"]
 
 
 async def test_an_answer_at_another_host_reaches_the_call(
@@ -338,11 +367,11 @@ async def test_an_answer_at_another_host_reaches_the_call(
     async with served("host_1") as first, served("host_2") as second:
         second.gate.approvals = first.gate.approvals
         async with connected(first) as here, connected(second) as there:
-            id = await here.task("demo_write")
+            id = await here.task("demo_turn", questions=1)
             key, _ = await there.asks(id)
             await there.answer(id, key, "accept")
-            assert (await there.until(id, *DONE))["result"]["content"][0]["text"] == "written"
-            other = await here.task("demo_turn", questions=1)
+            assert (await there.until(id, *DONE))["result"]["structuredContent"] == {"said": ["yes"]}
+            other = await here.task("demo_turn", questions=1, number=2)
             await there.asks(other)
             await there.ask("tasks/cancel", taskId=other)
             assert (await there.until(other, *DONE))["status"] == "cancelled"
@@ -359,7 +388,7 @@ async def test_an_expired_task_is_no_more(
     monkeypatch.setattr("packhost.server.tasks.TTL", 0.0)
     monkeypatch.setattr(kept, "KEPT_AFTER", 0.0)
     async with served() as made, connected(made) as wire:
-        id = await wire.task("demo_write")
+        id = await wire.task("demo_turn", questions=1)
         key, _ = await wire.asks(id)
         await wire.answer(id, key, "accept")
         with pytest.raises(MCPError) as refused:
@@ -369,7 +398,7 @@ async def test_an_expired_task_is_no_more(
 
 async def test_whoever_listens_to_a_task_is_told_how_it_stands(served: Any, connected: Connected) -> None:
     async with served() as made, connected(made) as wire:
-        id = await wire.task("demo_write")
+        id = await wire.task("demo_turn", questions=1)
         key, _ = await wire.asks(id)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wire.listen, [id, "task_of_nobody"])
@@ -381,7 +410,7 @@ async def test_whoever_listens_to_a_task_is_told_how_it_stands(served: Any, conn
                     await anyio.sleep(0.02)
             tasks.cancel_scope.cancel()
         assert {(one.model_extra or {})["taskId"] for one in wire.told} == {id}
-        assert last["result"]["content"][0]["text"] == "written"
+        assert last["result"]["structuredContent"] == {"said": ["yes"]}
 
 
 async def test_another_name_in_the_header_is_refused(
@@ -394,7 +423,7 @@ async def test_another_name_in_the_header_is_refused(
         name_param = "other"
 
     async with served() as made, connected(made) as wire:
-        id = await wire.task("demo_write")
+        id = await wire.task("demo_turn", questions=1)
         request = Wrong(method="tasks/get", params={"taskId": id, "other": "task_2"})
         with pytest.raises(MCPError) as refused:
             await wire.session.send_request(request, Anything)

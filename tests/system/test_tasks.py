@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from screens import Screen
 
 pytestmark = pytest.mark.slow
 SETTINGS = """\
@@ -17,12 +18,7 @@ policy:
     decide: ask
     reason: a person looks at what is written
 """
-KNOWS = {
-    "io.modelcontextprotocol/clientCapabilities": {
-        "elicitation": {"form": {}},
-        "extensions": {"io.modelcontextprotocol/tasks": {}},
-    }
-}
+KNOWS = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
 WRITE = {"path": "src/a.txt", "content": "hello\n"}
 
 
@@ -48,13 +44,30 @@ def asking(world: Any) -> Any:
     return world
 
 
-def test_a_task_is_approved_at_the_command_line_too(asking: Any) -> None:
-    client = asking.raw("auto").start()
+def begun(asking: Any, client: Any) -> tuple[str, str]:
+    """The task of a write that waits for a person elsewhere, and the approval's id."""
     made = ask(client, "tools/call", name="workspace_write_file", arguments=WRITE)
-    assert (made["resultType"], made["status"]) == ("task", "input_required")
-    (key,) = ask(client, "tasks/get", taskId=made["taskId"])["inputRequests"]
-    asking.run("approvals", "deny", key, "--reason", "not now")
-    ended = until(client, made["taskId"], "completed")
+    assert (made["resultType"], made["status"]) == ("task", "working")
+    (waiting,) = asking.json("approvals", "list")["approvals"]
+    assert waiting["id"] in made["statusMessage"]
+    return made["taskId"], waiting["id"]
+
+
+def approve(asking: Any, id: str) -> None:
+    """What a person does at a terminal of their own."""
+    command = [*asking.command, "approvals", "approve", id, "-w", str(asking.root)]
+    with Screen(command, asking.root, asking.env) as terminal:
+        terminal.see("Approve?")
+        terminal.press("yes\r")
+        terminal.see("is approved")
+        assert terminal.end() == 0
+
+
+def test_a_task_hears_what_was_decided_elsewhere(asking: Any) -> None:
+    client = asking.raw("auto").start()
+    task, approval = begun(asking, client)
+    asking.run("approvals", "deny", approval, "--reason", "not now")
+    ended = until(client, task, "completed")
     assert ended["result"]["isError"] is True
     assert "not now" in json.dumps(ended["result"])
     assert not (asking.root / "src/a.txt").exists()
@@ -63,29 +76,23 @@ def test_a_task_is_approved_at_the_command_line_too(asking: Any) -> None:
 def test_a_task_outlives_the_host_that_had_it(asking: Any) -> None:
     first = asking.raw("auto").start()
     client = asking.raw("auto").start()
-    made = ask(client, "tools/call", name="workspace_write_file", arguments=WRITE)
-    (before,) = ask(client, "tasks/get", taskId=made["taskId"])["inputRequests"]
+    task, approval = begun(asking, client)
     first.kill()
-    (after,) = until(client, made["taskId"], "input_required")["inputRequests"]
-    assert after == before
-    answers = {after: {"action": "accept"}}
-    ask(client, "tasks/update", taskId=made["taskId"], inputResponses=answers)
-    ended = until(client, made["taskId"], "completed")
+    assert until(client, task, "working")["taskId"] == task
+    approve(asking, approval)
+    ended = until(client, task, "completed")
     assert not ended["result"].get("isError"), ended
     assert (asking.root / "src/a.txt").read_text() == "hello\n"
     asked = asking.json("approvals", "list", "--all")["approvals"]
-    assert [(one["id"], one["status"], one["decided_channel"]) for one in asked] == [
-        (before, "approved", "client")
-    ]
+    assert [(one["id"], one["status"]) for one in asked] == [(approval, "approved")]
 
 
 def test_what_came_of_a_task_is_told_by_the_next_host(asking: Any) -> None:
     first = asking.raw("auto").start()
     client = asking.raw("auto").start()
-    made = ask(client, "tools/call", name="workspace_write_file", arguments=WRITE)
-    (key,) = ask(client, "tasks/get", taskId=made["taskId"])["inputRequests"]
-    ask(client, "tasks/update", taskId=made["taskId"], inputResponses={key: {"action": "accept"}})
-    told = until(client, made["taskId"], "completed")
+    task, approval = begun(asking, client)
+    approve(asking, approval)
+    told = until(client, task, "completed")
     first.kill()
-    again = ask(client, "tasks/get", taskId=made["taskId"])
+    again = ask(client, "tasks/get", taskId=task)
     assert again["result"]["content"] == told["result"]["content"]

@@ -61,6 +61,11 @@ class Errand:
         """Whether it is a task by now."""
         self.early: tuple[str, types.ElicitResult] | None = None
         """An answer to a question that the call asks again."""
+        self.rounds = False
+        """Whether the client may put what is asked before the call begins and make the call again.
+
+        Whoever waits for a tool's result waits for the person's answer too, and a task would let them go on.
+        """
         self.message: str | None = None
         self.outcome: Outcome | None = None
         self.channel: Channel | None = None
@@ -107,8 +112,8 @@ class Errand:
         if self.early is not None and self.early[0] == prompt.approval_id:
             result, self.early = self.early[1], None
             return answer_of(result, prompt, by=self.by)
-        if prompt.form is not None and not prompt.nested and not self.kept and self.ways.form:
-            return Answer("deferred", channel="client")  # what a call wants beforehand is asked beforehand
+        if self.rounds and not prompt.nested and not self.kept and self.ways.dialog(prompt):
+            return Answer("deferred", channel="client")
         asked = self._asked(prompt)
         if not self._questions and self._admission is not None:
             self._admission.end()  # a host that stops waits for no person

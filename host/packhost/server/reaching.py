@@ -50,6 +50,10 @@ class Ways:
         """Whether an answer of this client counts for a question of that id."""
         return self.decides or id.startswith(f"{PREFIX}_")
 
+    def dialog(self, prompt: Prompt) -> bool:
+        """Whether the client's own dialog answers a question, here and now."""
+        return self.page(prompt) is None and self.request(prompt) is not None
+
     def request(self, prompt: Prompt) -> types.ElicitRequest | None:
         """The question as this client takes it; `None` where it cannot put this one."""
         page = self.page(prompt)

@@ -41,8 +41,8 @@ from packhost.store.ops.tasks import NewTask, TaskRow
 _log = logging.getLogger(__name__)
 Context = ServerRequestContext[Any, Any]
 TaskMode = Literal["required", "optional"]
-PATIENCE: Final = 5.0
-"""Seconds in which a call may end before it becomes a task."""
+PATIENCE: Final = 45.0
+"""Seconds in which a call may end before it becomes a task: a little less than clients wait for an answer."""
 SOON: Final = 0.3
 """The same for a tool that says of itself that it takes long: only what is refused at once comes sooner."""
 MAX_TASKS: Final = 256
@@ -118,7 +118,7 @@ class Tasks:
         errand = self._start(request, ways, early)
         if errand is None:
             return refused(_too_many())
-        errand.channel = channel
+        errand.channel, errand.rounds = channel, not round.last
         patience = PATIENCE if mode_of(self._catalog.tool(request.tool)) is None else SOON
         try:
             with anyio.move_on_after(patience):
