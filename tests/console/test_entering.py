@@ -15,7 +15,9 @@ from packhost.app.host import Host
 from packhost.console.app import Console, own_name
 from packhost.control.consoles import LASTS
 from packhost.errors import PackhostError
+from packhost.journal import digest
 from packhost.store.ops import consoles
+from packhost.store.sqlite import STORE_NAME
 from packhost.workspace.root import Root
 
 pytestmark = pytest.mark.anyio
@@ -86,12 +88,13 @@ async def test_the_cookie_is_kept_from_scripts_other_sites_and_other_names(host:
 
 async def test_of_a_session_only_the_digest_is_stored(host: Host, person: Any) -> None:
     await host.store.flush()
-    path = host.root.state / "store.sqlite3"
-    found = sqlite3.connect(next(host.root.state.glob("*.sqlite*"), path))
+    found = sqlite3.connect(host.root.state / STORE_NAME)
     try:
-        assert person.cookie not in "\n".join(found.iterdump())
+        whole = "\n".join(found.iterdump())
     finally:
         found.close()
+    assert digest(person.cookie) in whole
+    assert person.cookie not in whole
 
 
 async def test_signing_in_leads_to_the_page_that_was_wanted_and_nowhere_else(

@@ -273,3 +273,13 @@ async def test_the_navigation_shows_where_one_is_and_what_one_may_see(odd: Any, 
     assert 'href="/console/say/{text}"' in page
     assert 'href="/console/account" aria-current="page"' in page
     assert frozen(page) == frozen((await odd.get("/account")).text)
+
+
+async def test_a_page_is_compressed_for_who_takes_that(person: Any, console: Console) -> None:
+    console.warm()
+    plain = await person.get("/account", **{"Accept-Encoding": "identity"})
+    packed = await person.get("/account", **{"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < len(plain.content) / 2
+    assert frozen(packed.text) == frozen(plain.text)

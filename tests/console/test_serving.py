@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 
@@ -192,3 +193,9 @@ def test_a_stdio_start_imports_nothing_of_the_console() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+async def test_doctor_says_where_a_console_is_open(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with opened(project) as console:
+        await anyio.to_thread.run_sync(run, ["doctor"])
+        assert f"open at {console.url}/console/" in capfd.readouterr().out

@@ -155,6 +155,8 @@ def configuration(status: Mapping[str, Any]) -> Iterator[Check]:
         yield Check("operator", "broken", f"{operator['why']}: whatever needs an operator is refused")
     elif operator["state"] == "ready":
         yield Check("operator", "ok", "set up: approving and accepting at a terminal take the passphrase")
+    if status.get("console"):
+        yield Check("console", "ok", f"open at {status['console']}/console/")
     waiting = status["approvals_pending"]
     if waiting:
         yield Check("approvals", "note", f"{waiting} wait for a person: `packhost approvals list`")
