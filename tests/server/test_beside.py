@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ from mcp import types as t
 from mcp.server import Server
 
 from packhost.app.host import Host, open_host
+from packhost.hookspecs import build_plugins
 from packhost.kinds.providing import Changed
 from packhost.workspace.root import Root
 from packhost.workspace.workspace import Workspace
@@ -324,3 +326,19 @@ async def test_a_change_of_the_workspace_holds_for_those_who_hear(opened: Opens)
                 await anyio.lowlevel.checkpoint()
             while world.provider("docs") is before or world.provider("docs").heard != ["doc://docs/one"]:
                 await anyio.lowlevel.checkpoint()
+
+
+async def test_the_pages_example_is_a_provider() -> None:
+    page = (Path(__file__).parents[2] / "docs/serving.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    module = ModuleType("notes_of_the_page")
+    exec(compile(code, "docs/serving.md", "exec"), module.__dict__)
+    told: list[Changed] = []
+    (provider,) = [build_plugins([module]).hook.packhost_provider(announce=told.append)]
+    context: Any = None
+    assert (await provider.read("note://1", context))["contents"][0]["text"] == "water the plants"
+    assert "water the plants" in str(await provider.prompt("tidy", {"id": "1"}, context))
+    assert await provider.complete({}, {"name": "id", "value": ""}, {}, context) == {"values": ["1"]}
+    provider.write("2", "sweep")
+    assert told == [Changed("resource", "note://2")]
+    assert [one["uri"] for one in await provider.resources()] == ["note://1", "note://2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +101,12 @@ async def test_the_status_says_what_its_client_does_not_show(serve: Any) -> None
             found = (await client.call_tool("packhost_status", {})).structured_content
             assert found is not None
             assert "client" not in found
+
+
+def test_the_page_has_each_clients_limits() -> None:
+    page = (Path(__file__).parents[2] / "docs/serving.md").read_text()
+    for one in PROFILES:
+        output = f"{one.most_output} tokens" if one.most_output else None
+        cells = [one.title, one.longest_name, one.most_tools, one.longest_text, output, one.source]
+        row = "|".join(f" {cell} " if cell is not None else " " for cell in cells)
+        assert f"|{row}|\n" in page
