@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,11 @@ NOBODY: Final = -1
 """The owner of an end that no process holds any more: for it the kernel names root, or whoever had it."""
 
 OWNERS: Final = "packhost_peer_owners"
-"""Where a connection keeps whose process opened it."""
+"""Where a connection keeps what tells whose process opened it.
+
+Only one that comes without a token is asked. The answer may come late: as long as the server has its own end,
+nobody else can have the other one, and one that was let go of by then is nobody's.
+"""
 _FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
 """Headers that a proxy adds: what it hands on is not of its own user."""
 
@@ -24,7 +28,8 @@ def strange(scope: Mapping[str, Any]) -> str | None:
     """Why a request cannot be taken for one of the user's own processes; `None` when it can."""
     if any(name in _FORWARDED for name, _ in scope["headers"]):
         return "a proxy calls, for somebody else"
-    known = scope.get("state", {}).get(OWNERS, frozenset())
+    look: Callable[[], frozenset[int]] = scope.get("state", {}).get(OWNERS, frozenset)
+    known = look()
     if known == {os.getuid()}:
         return None
     if known - {NOBODY}:

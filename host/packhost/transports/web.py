@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Generator
+from functools import cache
 
 import uvicorn
 
@@ -15,12 +16,12 @@ from packhost.transports.peers import OWNERS, owners
 
 
 class PeerProtocol(PatientProtocol):
-    """Learns once for each connection whose process opened it, while the system still tells."""
+    """Can tell of each connection whose process opened it; it is looked up when that is first asked."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        known = owners(client[1], server[1]) if client and server else frozenset()
+        known = cache(lambda: owners(client[1], server[1]) if client and server else frozenset())
         self.app_state = {**self.app_state, OWNERS: known}
 
 
