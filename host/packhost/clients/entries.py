@@ -27,9 +27,12 @@ def entry_for(client: Client, launch: Launch) -> dict[str, Any]:
     reference = _REFERENCE.get(client)
     env = {name: reference % name for name in launch.variables} if reference else {}
     env |= launch.values
-    if client == "codex" and launch.variables:
-        # Codex hands on only what is named here
-        found["env_vars"] = list(launch.variables)
+    if client == "codex":
+        # else Codex begins without the tools where the start takes a moment
+        found["required"] = True
+        if launch.variables:
+            # Codex hands on only what is named here
+            found["env_vars"] = list(launch.variables)
     if env:
         found["env"] = env
     return found
