@@ -13,7 +13,7 @@ import pytest
 from projects import SETTINGS
 
 from packhost.app.host import Host
-from packhost.console.pages import PAGES
+from packhost.console.pages.table import PAGES
 from packhost.console.views.diffs import CUT
 
 pytestmark = pytest.mark.anyio
@@ -300,7 +300,13 @@ async def test_a_question_that_was_answered_meanwhile_can_be_allowed_no_more(hos
 async def test_a_run_is_shown_with_its_turns_calls_budgets_and_events(host: Host, person: Any) -> None:
     run, approval = await begin(host)
     said = words((await person.get(f"/runs/{run}")).text)
-    for told in ("It goes on", "waits for a person's answer", "Turn 1", "workspace_write_file", "1 of 20"):
+    for told in (
+        "It waits for a person's answer",
+        "Look at it and answer",
+        "Turn 1",
+        "workspace_write_file",
+        "1 of 20",
+    ):
         assert told in said, told
     await sent(person, f"/approvals/{approval}/decide", verdict="approve")
     await until(host, run, "completed")

@@ -34,7 +34,7 @@ from packhost.console.guard import (
 from packhost.console.holding import Keys, Notices
 from packhost.console.kit import BASE, Action, Form, Moved, Page, Sent, Shown, Viewer, Visit
 from packhost.console.live import Live
-from packhost.console.pages import ACTIONS, PAGES
+from packhost.console.pages.table import ACTIONS, PAGES
 from packhost.console.proving import ChallengesWanted, Proof, answers_of
 from packhost.console.render import environment
 from packhost.console.routes import Found, Routes
@@ -203,6 +203,9 @@ class Console:
         if request.method == "POST" or request.scope["path"] == f"{BASE}/live":
             return self._failed(None, error, 401)
         query = f"?{request.url.query}" if request.url.query else ""
+        if COOKIE not in request.cookies and request.headers.get("sec-fetch-site") == "cross-site":
+            # a link on another site: the cookie comes along once this page itself leads there
+            return self._page(None, Shown("again.html", {"here": f"{request.scope['path']}{query}"}))
         page = Request(request.scope).url.include_query_params(next=f"{request.scope['path']}{query}").query
         wanted = [part for part in page.split("&") if part.startswith("next=")][-1]
         headers = {"Set-Cookie": cookie("", 0)} if COOKIE in request.cookies else {}

@@ -26,7 +26,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(moment=moment, span=span, pretty=pretty, count=count)
+    made.filters.update(moment=moment, span=span, pretty=pretty, count=count, ucfirst=ucfirst)
     return made
 
 
@@ -61,6 +61,11 @@ def pretty(value: Any) -> Markup:
     """JSON over several lines, in a block that scrolls."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     return Markup('<pre class="data" tabindex="0">{}</pre>').format(escape(visible(text)))
+
+
+def ucfirst(text: str) -> str:
+    """The text as a sentence begins; the rest of it as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def count(number: int, one: str, many: str) -> str:

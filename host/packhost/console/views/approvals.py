@@ -24,6 +24,7 @@ _STATUS: Final[Mapping[str, str]] = {
     "expired": "ran out of time",
     "cancelled": "was withdrawn",
 }
+_BRIEF: Final = 80
 _ABOUT: Final = 3
 """Arguments that a line about a call names."""
 
@@ -47,8 +48,14 @@ def tool_facts(tool: Mapping[str, Any] | None) -> ToolFacts:
         name for name, part in properties.items() if isinstance(part, Mapping) and "x-path" in part
     )
     return ToolFacts(
-        short(tool["title"]), short(tool["description"].split("\n")[0], 300), tool["permission"], paths
+        short(tool["title"]), short(_first_sentence(tool["description"]), 300), tool["permission"], paths
     )
+
+
+def _first_sentence(text: str) -> str:
+    line = text.split("\n")[0]
+    head, stop, _ = line.partition(". ")
+    return f"{head}." if stop else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,8 @@ class Page:
     headline: str
     says: str
     title: str
+    subject: str
+    """What the call is about: a path, else the first short text among its arguments."""
     tool: str
     version: str
     about: str
@@ -186,6 +195,7 @@ def page_of(
         headline=shown(asked.headline),
         says=_STATUS.get(approval["status"], approval["status"]),
         title=facts.title or shown(approval["tool"]),
+        subject=_subject(arguments, facts.paths),
         tool=shown(approval["tool"]),
         version=shown(approval["tool_version"]),
         about=facts.about,
@@ -216,6 +226,14 @@ def page_of(
         state=_state(approval),
         proposal=_proposed(proposal),
     )
+
+
+def _subject(arguments: Mapping[str, Any], paths: Collection[str]) -> str:
+    texts = {name: given for name, given in arguments.items() if isinstance(given, str)}
+    first = next((name for name in texts if name in paths), None)
+    if first is None:
+        first = next((name for name, text in texts.items() if text and len(text) <= _BRIEF), None)
+    return short(texts[first], _BRIEF) if first is not None else ""
 
 
 def _answers(answers: Collection[Mapping[str, Any]]) -> tuple[str, ...]:
