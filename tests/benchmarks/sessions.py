@@ -8,7 +8,7 @@ the newer one, of which the host remembers nothing. Memory is what the host's ow
 all are open and have made a call. Latency is that of a call of a tool that reads a small file, client and
 server together on one machine: `alone` one session after the other, `all at once` every session at the same
 moment. `host CPU` is what the host itself works for a call of the former. Figures are over all rounds; a call
-that was refused or went wrong counts as `failed`. It exits 0 whatever they are, and 1 when something did not run.
+that was refused or went wrong counts as `failed`. It exits 0 whatever they are, 1 when something did not run.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import ElicitResult
 
 from packhost.control import tokens
-from packhost.http.api import build_api
+from packhost.http.api import Api, build_api
+from packhost.http.limits import Allowance
 from packhost.store.ops import approvals, sessions
 from packhost.transports.http import serve_http
 
@@ -37,9 +38,11 @@ class Doors:
 
 
 @pytest.fixture
-async def doors(host) -> AsyncIterator[Doors]:
-    """The host behind every HTTP door that there is."""
+async def doors(host, request) -> AsyncIterator[Doors]:
+    """The host behind every HTTP door that there is, with the allowance that the test gives."""
     api = build_api(host.parts, host.cursor_key, host.version)
+    if hasattr(request, "param"):
+        api = Api(host.parts, host.cursor_key, host.version, allowance=request.param)
     found: list[str] = []
     async with anyio.create_task_group() as tasks:
 
@@ -192,3 +195,29 @@ async def test_neither_does_one_within_a_run_of_theirs(doors, project) -> None:
                 await doors.host.gate.decide(rows[0].id, "approve", by="bob", channel="api")
     assert not results[0].is_error
     assert (project / "src" / "turn.txt").read_text() == "turned"
+
+
+@pytest.mark.parametrize("doors", [Allowance(rate=0.5, burst=3)], indirect=True)
+async def test_one_with_a_token_has_so_many_requests_and_is_told_when_to_come_back(doors) -> None:
+    async def asked(headers: dict[str, str]) -> list[httpx2.Response]:
+        async with httpx2.AsyncClient(headers=headers) as http:
+            return [await http.post(f"{doors.url}/mcp", json={}) for _ in range(5)]
+
+    answers = await asked(await doors.headers())
+    assert [answer.status_code == 429 for answer in answers] == [False] * 3 + [True] * 2
+    assert answers[-1].headers["retry-after"] == "2"
+    assert answers[-1].json()["code"] == "LIMIT_EXCEEDED"
+    for others in (await doors.headers("caller", "other"), {}):
+        assert 429 not in {answer.status_code for answer in (await asked(others))[:3]}
+    assert 429 not in {answer.status_code for answer in await asked({})}
+
+
+@pytest.mark.parametrize("doors", [Allowance(streams=1)], indirect=True)
+async def test_one_with_a_token_has_so_many_streams(doors) -> None:
+    async with (
+        httpx2.AsyncClient(headers=await doors.headers(), timeout=30) as http,
+        http.stream("GET", f"{doors.url}/sse") as first,
+    ):
+        assert first.status_code == 200
+        second = await http.get(f"{doors.url}/sse")
+        assert (second.status_code, second.headers["retry-after"]) == (429, "5")
