@@ -11,7 +11,7 @@ import pytest
 from packhost.app.host import Host
 from packhost.console.app import Console, own_name
 from packhost.console.kit import Action, Moved, Page, Shown, Visit
-from packhost.console.pages import ACTIONS, PAGES
+from packhost.console.pages.table import ACTIONS, PAGES
 from packhost.errors import NotFound
 from packhost.workspace.root import Root
 
@@ -283,3 +283,14 @@ async def test_a_page_is_compressed_for_who_takes_that(person: Any, console: Con
     assert packed.headers["content-encoding"] == "gzip"
     assert int(packed.headers["content-length"]) < len(plain.content) / 2
     assert frozen(packed.text) == frozen(plain.text)
+
+
+async def test_a_link_on_another_site_leads_in_by_a_page_of_our_own(person: Any, browser: Open) -> None:
+    someone = browser()
+    led = await someone.get("/runs?status=paused", **{"Sec-Fetch-Site": "cross-site"})
+    assert led.status_code == 200
+    assert '<meta http-equiv="refresh" content="0">' in led.text
+    assert 'href="/console/runs?status=paused"' in led.text
+    then = await someone.get("/runs?status=paused", **{"Sec-Fetch-Site": "same-origin"})
+    assert then.status_code == 303
+    assert "/console/login" in then.headers["location"]

@@ -12,7 +12,7 @@ import pytest
 from browsing import PASSPHRASE, Console, authenticator, chromium, console_of, person, violations
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from packhost.console.pages import PAGES
+from packhost.console.pages.table import PAGES
 
 pytestmark = pytest.mark.real
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202egpj.exe\u200b\x1b[31m"
@@ -113,6 +113,17 @@ def test_of_two_browsers_that_race_one_wins_and_the_other_is_told(console: Conso
         other.get_by_role("button", name="Deny").click()
         expect(other.locator("#notices")).to_contain_text("Somebody was faster")
         assert console.status(id) == "approved"
+
+
+def test_a_link_on_another_site_leads_to_its_page_without_signing_in_again(
+    console: Console, browser: Browser
+) -> None:
+    id = console.wanting("linked.txt")
+    with person(browser, console) as page:
+        page.goto(f"data:text/html,<a href='{console.url}/console/approvals/{id}'>asked</a>")
+        page.get_by_role("link", name="asked").click()
+        page.wait_for_url(f"**/console/approvals/{id}")
+        expect(page.get_by_role("button", name="Allow once")).to_be_visible()
 
 
 def test_without_a_script_all_of_it_works(console: Console, browser: Browser) -> None:
