@@ -104,53 +104,48 @@ async def test_a_sound_token_lets_in_at_its_door_and_a_whole_address_at_each(gua
 
 
 @pytest.mark.parametrize("where", DOORS)
-@pytest.mark.parametrize(
-    "claims",
-    [
+async def test_what_does_not_hold_is_a_401_that_says_where_to_go(guarded, where) -> None:
+    for claims in (
         {"aud": "https://other.example/mcp"},
         {"aud": "http://127.0.0.1:1/mcp"},
         {"iss": "https://evil.example"},
         {"exp": 1_000_000_000},
         {"nbf": 9_999_999_999},
         {"sub": None},
-    ],
-    ids=str,
-)
-async def test_what_does_not_hold_is_a_401_that_says_where_to_go(guarded, where, claims) -> None:
-    answer = await guarded.ask(where, guarded.token(where, **claims))
-    assert answer.status_code == 401
-    assert challenge(answer)["error"] == "invalid_token"
-    assert challenge(answer)["resource_metadata"] == (
-        f"{guarded.url}/.well-known/oauth-protected-resource{where}"
-    )
-    assert answer.json()["code"] == "UNAUTHENTICATED"
+    ):
+        answer = await guarded.ask(where, guarded.token(where, **claims))
+        assert answer.status_code == 401, claims
+        assert challenge(answer)["error"] == "invalid_token"
+        assert challenge(answer)["resource_metadata"] == (
+            f"{guarded.url}/.well-known/oauth-protected-resource{where}"
+        )
+        assert answer.json()["code"] == "UNAUTHENTICATED"
 
 
-@pytest.mark.parametrize("where", DOORS)
-async def test_a_token_for_one_door_opens_no_other(guarded, where) -> None:
-    other = next(one for one in DOORS if one != where)
-    answer = await guarded.ask(where, guarded.token(other))
-    assert answer.status_code == 401
-    assert "another resource" in answer.json()["detail"]
+async def test_a_token_for_one_door_opens_no_other(guarded) -> None:
+    for where, other in (DOORS, DOORS[::-1]):
+        answer = await guarded.ask(where, guarded.token(other))
+        assert answer.status_code == 401
+        assert "another resource" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("where", DOORS)
-async def test_the_word_of_a_request_makes_no_address_ours(guarded, where) -> None:
-    token = guarded.token(where, aud=f"http://127.0.0.1:1{where}")
-    assert (await guarded.ask(where, token, Host="127.0.0.1:1")).status_code == 401
+async def test_the_word_of_a_request_makes_no_address_ours(guarded) -> None:
+    for where in DOORS:
+        token = guarded.token(where, aud=f"http://127.0.0.1:1{where}")
+        assert (await guarded.ask(where, token, Host="127.0.0.1:1")).status_code == 401
 
 
-@pytest.mark.parametrize("where", DOORS)
-async def test_a_token_that_is_not_signed_gets_nowhere(guarded, where) -> None:
-    none = guarded.server.forged({"alg": "none", "kid": "k1"}, aud=f"{guarded.url}{where}")
-    assert (await guarded.ask(where, none)).status_code == 401
+async def test_a_token_that_is_not_signed_gets_nowhere(guarded) -> None:
+    for where in DOORS:
+        none = guarded.server.forged({"alg": "none", "kid": "k1"}, aud=f"{guarded.url}{where}")
+        assert (await guarded.ask(where, none)).status_code == 401
 
 
-@pytest.mark.parametrize("where", DOORS)
-async def test_a_huge_header_is_refused(guarded, where) -> None:
-    answer = await guarded.ask(where, guarded.token(where, more="x" * 20_000))
-    assert answer.status_code == 401
-    assert challenge(answer)["error"] == "invalid_request"
+async def test_a_huge_header_is_refused(guarded) -> None:
+    for where in DOORS:
+        answer = await guarded.ask(where, guarded.token(where, more="x" * 20_000))
+        assert answer.status_code == 401
+        assert challenge(answer)["error"] == "invalid_request"
 
 
 @pytest.mark.parametrize("where", DOORS)
@@ -219,8 +214,12 @@ async def test_roles_follow_from_claims_and_the_first_that_fits_counts(guarded) 
     assert await role(realm_access=["roles"], role="operator", roles=["operator"]) == "caller"
 
 
-@pytest.mark.parametrize("where", ["/mcp", "/sse", "/v1", ""])
-async def test_the_metadata_say_what_rfc_9728_asks(guarded, where) -> None:
+async def test_the_metadata_say_what_rfc_9728_asks(guarded) -> None:
+    for where in ("/mcp", "/sse", "/v1", ""):
+        await _check_metadata(guarded, where)
+
+
+async def _check_metadata(guarded: Guarded, where: str) -> None:
     async with httpx2.AsyncClient(base_url=guarded.url) as client:
         answer = await client.get(f"/.well-known/oauth-protected-resource{where}")
         named = await client.get(
@@ -283,11 +282,11 @@ async def test_own_processes_need_a_token_where_that_is_required(guarded) -> Non
         assert (await client.get("/healthz")).status_code == 200
 
 
-@pytest.mark.parametrize("header", ["Forwarded", "Via", "X-Forwarded-For", "X-Real-IP"])
-async def test_a_proxy_of_the_same_user_lends_nobody_that_user(guarded, header) -> None:
-    answer = await guarded.ask("/mcp", **{header: "for=192.0.2.1"})
-    assert answer.status_code == 401
-    assert (await guarded.ask("/mcp", guarded.token("/mcp"), **{header: "1.1 a"})).status_code == 200
+async def test_a_proxy_of_the_same_user_lends_nobody_that_user(guarded) -> None:
+    for header in ("Forwarded", "Via", "X-Forwarded-For", "X-Real-IP"):
+        answer = await guarded.ask("/mcp", **{header: "for=192.0.2.1"})
+        assert answer.status_code == 401
+        assert (await guarded.ask("/mcp", guarded.token("/mcp"), **{header: "1.1 a"})).status_code == 200
 
 
 async def test_tokens_made_here_count_beside_the_others(guarded) -> None:
