@@ -14,6 +14,8 @@ import anyio.lowlevel
 import pytest
 from mcp import Client, StdioServerParameters
 
+from packhost.workspace import operator
+
 SERVER = str(Path(__file__).parent.parent / "support" / "plain_server.py")
 TOKEN = "ghp_0123456789abcdefghij"
 PATHS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -203,6 +205,53 @@ def test_one_server_in_two_files_is_one_pack(notes: Notes, packhost: Command) ->
     ran = packhost("adopt", "--yes", "--json")
     assert [server["pack"] for server in ran.json["servers"]] == ["notes", "notes"]
     assert list(json.loads(cursor.read_text())["mcpServers"]) == ["packhost"]
+
+
+FORMS = {
+    ".mcp.json": '\ufeff{\r\n\t"mcpServers": {\r\n\t\t"notes": ENTRY\r\n\t}\r\n}',
+    ".cursor/mcp.json": '{"mcpServers": {"notes": ENTRY}}',
+    ".vscode/mcp.json": '{\n  // mine\n  "servers": {"notes": ENTRY,},\n  "inputs": []\n}\n\n',
+    "claude_desktop_config.json": '{"theme": "dark", "mcpServers": {"notes": ENTRY}}',
+    ".claude.json": '{"startups": 3, "projects": {"ROOT": {"mcpServers": {"notes": ENTRY}}}}',
+    "config.toml": 'model = "m" # mine\n[mcp_servers.notes]\ncommand = COMMAND\nargs = ARGS\n\n[tui]\nx = 1',
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_a_clients_file_comes_back_byte_for_byte(
+    name: str, notes: Notes, packhost: Command
+) -> None:
+    notes.file.unlink()
+    path = notes.folder / name
+    path.parent.mkdir(exist_ok=True)
+    entry = notes.entry()
+    text = FORMS[name].replace("ENTRY", json.dumps(entry)).replace("ROOT", str(notes.folder))
+    text = text.replace("COMMAND", json.dumps(entry["command"])).replace("ARGS", json.dumps(entry["args"]))
+    path.write_bytes(text.encode())
+    ran = packhost("adopt", name, "--yes", "--json")
+    assert [server["pack"] for server in ran.json["servers"]] == ["notes"]
+    changed = path.read_text()
+    assert "packhost" in changed
+    assert SERVER not in changed
+    assert ("mine" in changed) == ("mine" in text)
+    assert packhost("call", "notes:read_note", '{"path": "README.md"}').status == 0
+    assert packhost("adopt", "--undo").status == 0
+    assert path.read_bytes() == text.encode()
+
+
+def test_where_there_is_an_operator_the_passphrase_is_needed(
+    notes: Notes, packhost: Command, person: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "COST", 2**12)
+    words = "a passphrase of theirs\n"
+    person(("A passphrase", words), ("once more", words))
+    assert packhost("operator", "set").status == 0
+    person(("passphrase", "\n"))
+    assert packhost("adopt", "--yes").status == 3
+    assert list(notes.servers) == ["notes"]
+    person(("passphrase", words))
+    assert packhost("adopt", "--yes").status == 0
+    assert packhost("call", "notes:read_note", '{"path": "README.md"}').status == 0
 
 
 def test_what_raises_doubts_is_withheld_where_nobody_looks(notes: Notes, packhost: Command) -> None:

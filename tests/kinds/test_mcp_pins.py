@@ -177,11 +177,12 @@ def test_what_a_schema_says_is_looked_at_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shadows"), [("send_email", True), ("send-emaiI", False), ("send_emai1", True)]
+    ("name", "what"),
+    [("send_email", "same-name"), ("sendEmail", "shadows"), ("send_emai1", "shadows"), ("send_mail", None)],
 )
-def test_a_name_that_is_or_looks_like_anothers_is_pointed_out(name: str, shadows: bool) -> None:
+def test_a_name_that_is_or_looks_like_anothers_is_pointed_out(name: str, what: str | None) -> None:
     found = suspicions(tools({**TOOL, "name": name}), {"send_email": "mail"})
-    assert ("shadows" in {one.what for one in found}) is shadows
+    assert {one.what for one in found} == ({what} if what else set())
 
 
 def test_a_letter_of_another_alphabet_in_a_name_is_pointed_out() -> None:

@@ -19,7 +19,7 @@ from packhost.clients.servers import Server, Surroundings, read_server
 from packhost.clients.settings import Additions, settings_text
 from packhost.errors import ConfigInvalid, PackhostError
 from packhost.kinds.mcp.pins import Pins, pins_text
-from packhost.kinds.mcp.suspicion import Suspicion, suspicions
+from packhost.kinds.mcp.suspicion import HARMLESS, Suspicion, suspicions
 from packhost.shipped import SHIPPED_PACKS
 from packhost.workspace.pinned import PINS_FILE
 from packhost.workspace.settings import Settings
@@ -141,7 +141,8 @@ def propose_all(found: Sequence[Candidate], root: Path, taken: Sequence[str], *,
     for one in found:
         if one.pack is not None and one.read is not None:
             one.doubts = suspicions(one.read.pins, _elsewhere(found, one))
-            doubted = set() if trusting else {doubt.key for doubt in one.doubts}
+            grave = {doubt.key for doubt in one.doubts if doubt.what not in HARMLESS}
+            doubted = set() if trusting else grave
             one.pinned = {key: pin for key, pin in one.read.pins.items() if key not in doubted}
 
 

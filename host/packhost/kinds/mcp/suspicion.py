@@ -15,7 +15,9 @@ from typing import Any, Final, Literal
 from packhost.characters import visible
 from packhost.kinds.mcp.pins import Definition, Pins, hidden_notes
 
-What = Literal["hidden", "instructs", "exfiltrates", "names-another", "shadows", "padded"]
+What = Literal["hidden", "instructs", "exfiltrates", "names-another", "shadows", "same-name", "padded"]
+HARMLESS: Final = frozenset({"same-name"})
+"""What is worth a look, but so common that nothing has to be withheld for it: packs keep the two apart."""
 _LONGEST: Final = 8_000
 """Characters of one text beyond which nobody reads to the end."""
 _BLANK: Final = re.compile(r"(?:[ \t]{60,}|(?:\r?\n[ \t]*){12,})\S")
@@ -88,7 +90,7 @@ def _of_names(key: str, others: Mapping[str, str], pins: Pins) -> Iterator[Suspi
     for note in hidden_notes(name, name=True):
         yield Suspicion(key, "hidden", f"its name is not what it looks like: {note}")
     if name in others:
-        yield Suspicion(key, "shadows", f"`{visible(name)}` is also a tool of {others[name]}")
+        yield Suspicion(key, "same-name", f"`{visible(name)}` is also a tool of {others[name]}")
         return
     looks = skeleton(name)
     alike = [other for other in others if skeleton(other) == looks]
