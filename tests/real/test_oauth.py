@@ -151,3 +151,24 @@ def test_doctor_says_whose_tokens_are_taken_and_whether_keys_can_be_had(
     with serve_oauth() as issuer, guarded(issuer):
         found = workspace.run("doctor")
         assert f"{issuer}: 2 keys" in found
+
+
+async def test_a_client_without_the_scope_is_told_which_and_logs_in_for_it(serve_oauth, guarded) -> None:
+    with serve_oauth() as issuer, guarded(issuer) as server:
+        kept, person = Kept(), Person("ann")
+        about = {
+            "redirect_uris": ["http://127.0.0.1:9/callback"],
+            "token_endpoint_auth_method": "none",
+            "grant_types": ["authorization_code", "refresh_token"],
+        }
+        registered = httpx2.post(f"{issuer}/reg", json=about, timeout=10).json()
+        kept.client = OAuthClientInformationFull.model_validate(
+            {**about, "client_id": registered["client_id"]}
+        )
+        little = credentials(issuer, server["url"], "runs:read")["Authorization"].removeprefix("Bearer ")
+        kept.tokens = OAuthToken(access_token=little, scope="runs:read")
+        async with connected(server["url"], kept, person) as client:
+            result = await client.call_tool("packhost_status", {})
+        assert f"{issuer}#ann" in result.content[0].text
+        asked = parse_qs(urlsplit(person.opened[0]).query)["scope"][0].split()
+        assert {"runs:read", "mcp"} <= set(asked)
