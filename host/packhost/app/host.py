@@ -149,6 +149,7 @@ class Host:
             self.changed,
             self.principal,
             self._writers,
+            upstreams=self.upstreams,
         )
         self.control = LocalControl(self.parts)
         self._server: GovernedServer | None = None

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "grants": ("grants", "What is always allowed, and what could be."),
     "operator": ("operator", "Who proves by a passphrase that an answer is theirs."),
     "tokens": ("tokens", "Bearer tokens for the HTTP API."),
+    "upstream": ("upstream", "MCP servers that packs go to."),
     "runs": ("runs", "Follow and steer what runs."),
     "webhooks": ("webhooks", "Endpoints that are told of what happens."),
     "sessions": ("sessions", "Sessions and their autonomy."),

@@ -15,6 +15,7 @@ from packhost.errors import InvalidInput
 from packhost.executions.runs import Runs
 from packhost.gate.configuration import Configuration
 from packhost.gate.gate import Gate
+from packhost.kinds.mcp.kind import McpKind
 from packhost.kinds.record import TraceWriter
 from packhost.store.base import Store
 from packhost.workspace.workspace import Workspace
@@ -44,6 +45,8 @@ class Parts:
     """What writes a run as a trace, by the name of its driver."""
     consoles: Consoles = field(default_factory=Consoles)
     """Where consoles show this workspace."""
+    upstreams: McpKind | None = None
+    """The servers that packs have upstream."""
 
 
 Operation = Callable[[Parts, Mapping[str, Any]], Awaitable[Any]]

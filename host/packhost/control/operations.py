@@ -22,6 +22,7 @@ from packhost.control import (
     store,
     tokens,
     tools,
+    upstreams,
     webhooks,
 )
 from packhost.control.base import Operation, Parts
@@ -95,6 +96,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "console.passkeys.add": console.passkeys_add,
     "console.passkeys.remove": console.passkeys_remove,
     "console.act": _act,
+    "upstreams.list": upstreams.listing,
+    "upstreams.logs": upstreams.logs,
     "webhooks.list": webhooks.listing,
     "webhooks.show": webhooks.show,
     "webhooks.test": webhooks.test,

@@ -25,7 +25,6 @@ class _Model(BaseModel):
 class OAuthSpec(_Model):
     """How a person signs in to a server, by `packhost upstream login`; without an id one is registered."""
 
-    scopes: tuple[str, ...] = Field(default=(), description="What to ask the server's authority for.")
     client_id: str | None = Field(default=None, description="The id that this host is known by there.")
     client_secret: str | None = Field(default=None, description="Its secret, `{{secret:NAME}}`.")
 

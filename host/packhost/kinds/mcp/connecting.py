@@ -50,8 +50,8 @@ class Means:
     """A secret's value by name."""
     proof: Callable[[], Proof | None]
     """What the kernel can enforce here."""
-    sign_in: Callable[[PackFacts, UpstreamSpec], httpx2.Auth] | None = None
-    """How requests are signed with what a person signed in for."""
+    state: Path | None = None
+    """Where it is kept what a person signed in for."""
 
 
 @dataclass(slots=True)
@@ -174,7 +174,11 @@ async def _reach(
     from packhost.kinds.mcp.remote import Remote  # brings what only a server by URL needs
 
     peer: Peer
-    auth = means.sign_in(pack, upstream) if upstream.auth is not None and means.sign_in is not None else None
+    auth: httpx2.Auth | None = None
+    if upstream.auth is not None and means.state is not None:
+        from packhost.kinds.mcp.signing import Kept, signer
+
+        auth = signer(upstream, Kept(means.state, pack.id, upstream.url or ""), pack.id, secrets)
     way = Remote(
         upstream.url or "",
         filled(tuple(upstream.headers.items()), secrets),

@@ -145,6 +145,8 @@ def _said(error: BaseException) -> str:
     if status is not None:
         return f"it answered with status {status}"
     name = type(error).__name__
+    if name in ("OAuthFlowError", "OAuthTokenError", "OAuthRegistrationError"):
+        return "it wants a person to sign in, by `packhost upstream login`"
     if name in ("ConnectError", "ConnectTimeout"):
         return "it cannot be reached"
     return f"the connection failed: {name}"

@@ -35,7 +35,7 @@ class Servers:
         proof: Callable[[], Proof | None],
     ) -> None:
         self._processes = Processes()
-        self._means = Means(root, self._processes, resolve, proof)
+        self._means = Means(root, self._processes, resolve, proof, state)
         self._redact = redact
         self._observed = Observed(state) if state is not None else None
         self._all: dict[str, Upstream] = {}
