@@ -244,3 +244,14 @@ async def test_a_client_that_has_asked_very_much_asks_no_more_until_some_is_answ
     assert (await bench.call("act", {"n": 9}, client="another", session_id="s-2")).code == "APPROVAL_REQUIRED"
     await bench.gate.decide(outcomes[0].approval_id, "deny", by="ann", channel="cli")
     assert (await bench.call("act", {"n": 4})).code == "APPROVAL_REQUIRED"
+
+
+async def test_no_dialog_of_an_end_user_answers_what_is_their_owners_to_answer(asking):
+    asking.tool("change", permission="write")
+    outcome = await asking.call("change", end_user=True)
+    assert outcome.code == "APPROVAL_REQUIRED"
+    (row,) = asking.pending()
+    with pytest.raises(PackhostError, match="answers for the workspace") as raised:
+        await asking.gate.decide(row.id, "approve", by="ann", channel="client")
+    assert raised.value.code == "POLICY_DENIED"
+    assert (await asking.gate.decide(row.id, "approve", by="bob", channel="api")).status == "approved"

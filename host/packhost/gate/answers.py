@@ -89,12 +89,17 @@ def own(row: ApprovalRow, answer: ApprovalAnswer, session: str) -> ApprovalAnswe
             hint="answer in the session whose run asks: `session_id` of its envelope",
         )
     if approvals.told(row)["approver"] != "end-user":
-        raise PackhostError(
-            f"approval `{row.id}` is for whoever answers for the workspace to decide",
-            code="POLICY_DENIED",
-            hint="wait for an operator's answer",
-        )
+        raise of_owner(row)
     return replace(answer, role="end-user")
+
+
+def of_owner(row: ApprovalRow) -> PackhostError:
+    """The refusal of an end user's answer to what is their owner's to answer."""
+    return PackhostError(
+        f"approval `{row.id}` is for whoever answers for the workspace to decide",
+        code="POLICY_DENIED",
+        hint="wait for an operator's answer",
+    )
 
 
 def another_person(row: ApprovalRow, answer: ApprovalAnswer) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 import anyio
 
 from packhost.errors import Conflict, NotFound, PackhostError
-from packhost.gate.answers import another_person, own, sound, statement_of, weaker
+from packhost.gate.answers import another_person, of_owner, own, sound, statement_of, weaker
 from packhost.gate.configuration import Terms
 from packhost.gate.context import Deadline, GateContext, refused
 from packhost.gate.display import as_text
@@ -344,6 +344,8 @@ class Approvals:
         answer = ApprovalAnswer(verdict, by, channel, reason)
         if session is not None:
             answer = own(row, answer, session)
+        elif channel == "client" and withheld(row):  # a dialog of the end user's, whatever led to it
+            raise of_owner(row)
         if signed is not None:
             said = statement_of(row, verdict, reason, by, signed.at)
             self._operators.check(said, signed, self._now())

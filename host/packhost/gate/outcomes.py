@@ -71,8 +71,8 @@ def required(row: ApprovalRow, note: str = "") -> Refusal:
     return Refusal(
         "APPROVAL_REQUIRED",
         f"`{row.tool}` waits for a person{f': {note}' if note else ''}",
-        f"a person decides with `packhost approvals approve {row.id}`, or in the console (`packhost console`); "
-        "then make the identical call again",
+        f"a person decides with `packhost approvals approve {row.id}`, or in the console "
+        "(`packhost console`); then make the identical call again",
         approval_id=row.id,
         data={"expires_at": row.expires_at, "decide": f"packhost approvals approve {row.id}"},
     )

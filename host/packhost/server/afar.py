@@ -13,7 +13,7 @@ from typing import Any, Final
 import anyio
 
 from packhost.errors import Conflict, InvalidInput
-from packhost.gate.outcomes import prompt_of, required
+from packhost.gate.outcomes import prompt_of, required, withheld
 from packhost.gate.questions import PREFIX, needed
 from packhost.gate.questions import prompt_of as form_of
 from packhost.gate.types import Prompt, Refusal
@@ -60,7 +60,7 @@ class Afar:
         with self._store.watch(f"run:{row.execution_id}") as run, self._store.watch("approvals") as asked:
             while self._store.read(calls.by_id, row.id).status == "started":
                 question = self._store.read(_next_question, row)
-                if question is not None and not last:
+                if question is not None and not last and not _withheld(question):
                     return form_of(question) if isinstance(question, QuestionRow) else prompt_of(question)
                 with anyio.move_on_after(hold if question is not None else None) as held:
                     await _either(run, asked)
@@ -83,6 +83,10 @@ class Afar:
         with suppress(Conflict):  # decided elsewhere first
             await self._decide(id, verdict, by=by, channel="client")
         return None
+
+
+def _withheld(asked: ApprovalRow | QuestionRow) -> bool:
+    return isinstance(asked, ApprovalRow) and withheld(asked)
 
 
 def _next_question(tx: Reading, row: CallRow) -> ApprovalRow | QuestionRow | None:
