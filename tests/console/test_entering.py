@@ -385,3 +385,25 @@ async def test_a_stream_ends_when_its_page_goes_and_there_are_not_too_many(
         tasks.start_soon(second.run)
         await second.until("retry:")
         second.left.set()
+
+
+async def test_many_guesses_at_once_are_no_more_than_in_turn(
+    host: Host, operator: str, browser: Open
+) -> None:
+    answers: list[int] = []
+
+    async def guess(n: int) -> None:
+        answers.append((await browser().post("/login", passphrase=f"guess number {n}")).status_code)
+
+    async with anyio.create_task_group() as tasks:
+        for n in range(20):
+            tasks.start_soon(guess, n)
+    assert sorted(answers) == [403] * 5 + [429] * 15
+
+
+async def test_by_a_plain_name_no_passkey_is_made(host: Host, operator: str, browser: Open) -> None:
+    someone = browser(host="localhost:4321")
+    await someone.enter(passphrase=operator)
+    page = (await someone.get("/account")).text
+    assert "Unlocked for" in page
+    assert "data-passkey-create" not in page

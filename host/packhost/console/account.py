@@ -42,7 +42,7 @@ class _Desk:
         sessions = await self.control.request("console.sessions", given)
         passkeys = await self.control.request("console.passkeys", given)
         values: dict[str, Any] = {**sessions, **passkeys, "creation": None}
-        if self.keys.left(visit.viewer.session) is not None and visit.host.endswith("localhost"):
+        if self.keys.left(visit.viewer.session) is not None and visit.host.endswith(".localhost"):
             values["creation"] = _creation(visit, [one["credential"] for one in passkeys["passkeys"]])
         return Shown("account.html", values)
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+
 from packhost.console.guard import Attempts
 from packhost.console.holding import Keys
 from packhost.console.kit import Form
@@ -33,6 +35,7 @@ class Entrance:
         self._control = control
         self._keys = keys
         self._attempts = attempts
+        self._turn = anyio.Lock()  # else many guesses at once would all be in time
 
     async def shown(self, host: str, own: bool, where: str) -> dict[str, Any]:
         """What the page for signing in is filled with; strangers learn of tokens alone."""
@@ -64,6 +67,10 @@ class Entrance:
 
         :raises PackhostError: it opens none, or it is too early to try again.
         """
+        async with self._turn:
+            return await self._enter(form, own)
+
+    async def _enter(self, form: Form, own: bool) -> Entered:
         self._attempts.check(own)
         signer: Signer | None = None
         try:
@@ -101,14 +108,15 @@ class Entrance:
 
         :raises PackhostError: that is not the passphrase, or it is too early to try again.
         """
-        self._attempts.check(own)
-        try:
-            signer = await self._unsealed(passphrase)
-        except PackhostError:
-            self._attempts.failed(own)
-            raise
-        self._attempts.succeeded(own)
-        return signer
+        async with self._turn:
+            self._attempts.check(own)
+            try:
+                signer = await self._unsealed(passphrase)
+            except PackhostError:
+                self._attempts.failed(own)
+                raise
+            self._attempts.succeeded(own)
+            return signer
 
     async def _unsealed(self, passphrase: str) -> Signer:
         operator: Mapping[str, Any] = await self._control.request("operator.show", {})

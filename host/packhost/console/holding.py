@@ -42,7 +42,9 @@ class Keys:
         )
 
     def keep(self, session: str, signer: Signer) -> None:
-        """Let a session use the key from now on."""
+        """Let a session use the key from now on; every other whose time is over forgets it."""
+        for other in list(self._open):
+            self.left(other)
         now = self._clock()
         self._open[session] = (signer, now + LONGEST, now + UNLOCKED)
         while len(self._open) > _SESSIONS:
@@ -70,11 +72,6 @@ class Keys:
     def lock(self, session: str) -> None:
         """Forget the key."""
         self._open.pop(session, None)
-
-    def lock_late(self) -> None:
-        """Forget every key whose time is over."""
-        for session in list(self._open):
-            self.left(session)
 
 
 class Notices:

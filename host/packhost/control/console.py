@@ -178,7 +178,7 @@ async def leave(parts: Parts, params: Mapping[str, Any]) -> Any:
     """Sign out; with `id` end another session of one's own, or anybody's for an operator."""
     row = session_of(parts, params)
     id = optional(params, "id") or row.id
-    if id != row.id and row.role != "operator":
+    if id != row.id and not identity_of(row).may("sessions:write"):
         other = parts.store.read(consoles.get, id)
         if other.principal != row.principal:
             raise _forbidden(row, "sessions:write")
@@ -238,7 +238,7 @@ async def passkeys_add(parts: Parts, params: Mapping[str, Any]) -> Any:
 async def passkeys_remove(parts: Parts, params: Mapping[str, Any]) -> Any:
     """A person takes a passkey back; asks nobody."""
     row = session_of(parts, params)
-    if row.role != "operator":
+    if not identity_of(row).may("approvals:decide"):
         raise _forbidden(row, "approvals:decide")
     return passkey_json(await parts.store.write(consoles.remove_passkey, text(params, "id"), row.principal))
 

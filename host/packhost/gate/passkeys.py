@@ -20,7 +20,8 @@ from packhost.store.ops.consoles import PasskeyRow
 from packhost.workspace.operator import signed_by
 
 _PREFIX: Final = "passkey:"
-_ORIGIN: Final = re.compile(r"http://((?:[a-z0-9-]{1,63}\.)?localhost)(?::[0-9]{1,5})?")
+_ORIGIN: Final = re.compile(r"http://([a-z0-9-]{1,63}\.localhost)(?::[0-9]{1,5})?")
+"""Where a console is: under a name of its own, for any page on `localhost` could use a passkey of that."""
 _LONGEST: Final = 16_384
 _PARTS: Final = ("id", "authenticatorData", "clientDataJSON", "signature")
 
