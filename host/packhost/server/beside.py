@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 import anyio
 from mcp import MCPError, types
 from mcp.server.context import ServerRequestContext
-from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from pydantic import BaseModel, ValidationError
 
 from packhost.errors import PackhostError
@@ -263,6 +262,8 @@ def marked(text: str, of: Provision) -> str:
 
 def matches(template: str, uri: str) -> bool:
     """Whether a URI is one of a template's."""
+    from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate  # not before the first reading
+
     try:
         return UriTemplate.parse(template).match(uri) is not None
     except (InvalidUriTemplate, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,7 +28,6 @@ ROUNDS: Final = 8
 """How often a client is asked in one call."""
 CODE: Final = "INPUT_REQUIRED"
 _MARK: Final = "inputs:"
-_REQUEST: Final[TypeAdapter[Any]] = TypeAdapter(types.InputRequest)
 _RESULTS: Final[dict[str, Any]] = {
     "elicitation/create": types.ElicitResult,
     "sampling/createMessage": types.CreateMessageResult,
@@ -50,6 +50,11 @@ class Carrying(Protocol):
 
 Params = TypeVar("Params", bound=Carrying)
 Result = TypeVar("Result")
+
+
+@functools.cache
+def _request() -> TypeAdapter[Any]:
+    return TypeAdapter(types.InputRequest)
 
 
 def inputs_of(params: Any) -> Answers:
@@ -120,7 +125,7 @@ class Inputs:
             if declared is None or getattr(declared, capability) is None:
                 missing[capability] = {}
                 continue
-            ready = _REQUEST.validate_json(self._host.redact(json.dumps(request)))
+            ready = _request().validate_json(self._host.redact(json.dumps(request)))
             if (fault := _fault(request)) is not None:
                 raise ValueError(fault)
             taken[name] = _framed(ready, tool)
