@@ -314,7 +314,30 @@ def changed(notes: Notes, packhost: Command) -> Any:
 def test_a_definition_that_changed_between_two_starts_is_withheld(notes: Notes, packhost: Command) -> None:
     ran = changed(notes, packhost)
     assert (ran.status, "PACK_CHANGED" in ran.err) == (3, True)
-    assert packhost("tools", "list", "--json").status == 0
+    assert "the server of `notes` says other things" in packhost("doctor").out
+
+
+def test_of_a_manifest_that_a_person_wrote_every_definition_is_looked_at_first(
+    notes: Notes, packhost: Command
+) -> None:
+    folder = notes.folder / "mine"
+    folder.mkdir()
+    command = json.dumps([sys.executable, SERVER, str(notes.tools)])
+    (folder / "pack.yaml").write_text(
+        f"packhost: 1\nid: mine\nversion: '1'\ntitle: Mine\nupstream: {{command: {command}}}\ntools:\n"
+        "  - {name: read, description: Reads, kind: mcp, permission: read, config: {upstream_name: read_note},"
+        "\n     input_schema: {type: object, properties: {path: {type: string}}}}\n"
+    )
+    (notes.folder / "packhost.yaml").write_text(
+        "packhost: 1\npacks: [{path: ./mine}]\nenforcement: {require: advisory}\n"
+    )
+    assert packhost("accept", "--yes").status == 0
+    ran = packhost("call", "mine:read", '{"path": "a"}')
+    assert (ran.status, "nobody has accepted" in ran.err) == (3, True)
+    found = packhost("accept", "--yes", "--json").json["definitions"][0]
+    assert {one["change"] for one in found["changes"]} == {"new"}
+    assert packhost("call", "mine:read", '{"path": "a"}').status == 0
+    assert (folder / "pack.yaml").read_text().count("name: read,") == 1
 
 
 @pytest.mark.anyio

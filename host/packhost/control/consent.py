@@ -16,7 +16,9 @@ from packhost.rules.statements import consent_statement
 from packhost.store.base import Reading
 from packhost.store.ops import approvals, replicas
 from packhost.store.ops.replicas import ReplicaRow
+from packhost.workspace.observed import Observed
 from packhost.workspace.root import CONFIG_FILE
+from packhost.workspace.workspace import Workspace
 
 
 async def changes(parts: Parts, params: Mapping[str, Any]) -> Any:
@@ -106,6 +108,14 @@ def _unlike(rows: Iterable[ReplicaRow]) -> Iterator[str]:
         yield f"hosts that share the store have accepted different configurations: {parties}"
 
 
+def _other_words(workspace: Workspace) -> Iterator[str]:
+    """That servers say other things of themselves than were accepted: what changed is withheld."""
+    enabled = {pack.id for pack in workspace.enabled()}
+    for pack in Observed(workspace.root.state).packs():
+        if pack in enabled:
+            yield f"the server of `{pack}` says other things than were accepted: `packhost accept` shows them"
+
+
 def status_json(parts: Parts) -> dict[str, Any]:
     """How the workspace stands: consent, problems, tools, store, questions that wait."""
     workspace, configuration = parts.workspace, parts.configuration()
@@ -118,7 +128,7 @@ def status_json(parts: Parts) -> dict[str, Any]:
         "accepted": workspace.consent is not None,
         "pending": [{"text": change.text, "code": change.code} for change in workspace.changes()],
         "problems": list(configuration.problems),
-        "warnings": [*configuration.warnings, *_unlike(others)],
+        "warnings": [*configuration.warnings, *_unlike(others), *_other_words(workspace)],
         "broken": str(workspace.broken) if workspace.broken else None,
         "host": {"pid": os.getpid()},
         "console": parts.consoles.url,

@@ -212,7 +212,10 @@ def main(descriptor: int, parent: int, libraries: typing.Sequence[str], abi: int
     control = socket.socket(fileno=descriptor)
     capabilities.drop_all()
     proof = prove(libraries, abi)
-    control.send(json.dumps(dataclasses.asdict(proof)).encode())
+    try:
+        control.send(json.dumps(dataclasses.asdict(proof)).encode())
+    except ConnectionError:  # the host went while this was proved
+        return
     if proof.level != "advisory":
         for supervised in (False, True):
             make_ready(proof.abi, supervised=supervised)

@@ -57,7 +57,8 @@ def _manifest(loaded: LoadedManifest, changes: tuple[PinChange, ...], *, first: 
         indent = lines[starts[0]][: len(lines[starts[0]]) - len(lines[starts[0]].lstrip())]
         for spec, raw, start, end in zip(loaded.manifest.tools, _raw(loaded), starts, ends, strict=True):
             change = by_name.pop(_original(spec), None) if spec.kind == KIND else None
-            new += lines[start:end] if change is None else _entry(spec, raw, change, indent)
+            made = dict(raw) if change is None else _entry(spec, raw, change)
+            new += lines[start:end] if made == raw else entry(made, indent) if made else []
         if not first:
             for added in _added(loaded, by_name):
                 new += entry(added, indent)
@@ -84,28 +85,29 @@ def _original(spec: ToolSpec) -> str:
     return str(spec.config.get("upstream_name") or spec.name)
 
 
-def _entry(spec: ToolSpec, raw: dict[str, Any], change: PinChange, indent: str) -> list[str]:
-    """The entry of a tool whose definition changed; none for one that is gone."""
+def _entry(spec: ToolSpec, raw: dict[str, Any], change: PinChange) -> dict[str, Any]:
+    """The entry of a tool whose definition changed; empty for one that is gone.
+
+    What was not taken from the definition before is a person's own and stays.
+    """
     if change.after is None:
-        return []
+        return {}
     made = dict(raw)
-    before, after = described(change.before or {}), described(change.after)
-    if change.before is not None and raw.get("description") == before["description"]:
-        made["description"] = after["description"]
-    if change.before is not None and raw.get("title") == before.get("title") and "title" in after:
-        made["title"] = after["title"]
     paths = {path: str(access) for path, access in path_arguments(spec.input_schema)}
     schemas = schemas_of(change.after, paths)
-    if change.before is None or own_schema(raw.get("input_schema")) == own_schema(
-        change.before.get("inputSchema")
-    ):
+    if change.before is None:
+        return made if "input_schema" in raw else made | schemas
+    before, after = described(change.before), described(change.after)
+    if raw.get("description") == before["description"]:
+        made["description"] = after["description"]
+    if raw.get("title") == before.get("title") and "title" in after:
+        made["title"] = after["title"]
+    if own_schema(raw.get("input_schema")) == own_schema(change.before.get("inputSchema")):
         made["input_schema"] = schemas["input_schema"]
-    if change.before is not None and raw.get("output_schema") == schemas_of(change.before, {}).get(
-        "output_schema"
-    ):
+    if raw.get("output_schema") == schemas_of(change.before, {}).get("output_schema"):
         made.pop("output_schema", None)
         made |= {"output_schema": schemas["output_schema"]} if "output_schema" in schemas else {}
-    return entry(made, indent)
+    return made
 
 
 def _added(loaded: LoadedManifest, left: Mapping[str, PinChange]) -> Iterator[dict[str, Any]]:
