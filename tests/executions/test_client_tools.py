@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,7 +14,8 @@ import pytest
 import packhost_packs.agent_runtime
 from packhost.control.base import Parts
 from packhost.control.evidence import evidence_of, runs_trace
-from packhost.executions.answers import checkpoint_of
+from packhost.errors import PackhostError
+from packhost.executions.answers import Resumption, checkpoint_of, resume
 from packhost.hookspecs import build_plugins
 from packhost.store.ops import events, executions, sessions
 from packhost.trace import check
@@ -360,3 +362,16 @@ async def test_definitions_are_unique_bounded_and_may_be_spelled_in_camel_case(c
     camel = tool("one")
     camel["parametersSchema"] = camel.pop("parameters_schema")
     assert waiting(await client.start(asks(("a", "one")), DONE, client_tools=[camel])) == ["a"]
+
+
+async def test_no_pause_of_a_persons_is_passed_by_an_instant(client: Any, lab: Any) -> None:
+    """Whoever looked before the person did resumes nothing after."""
+    await client.start(asks(("a", "one")), DONE)
+    before = lab.row(client.run_id)
+    await lab.runs.pause_by_person(client.run_id, by="ann")
+    for by, passes in (("call_of_an_agent", False), ("person:ann", True)):
+        wanted = Resumption(by, before.epoch, answers={"a": {"text": "A", "is_error": False}})
+        with contextlib.nullcontext() if passes else pytest.raises(PackhostError, match="a person paused"):
+            await lab.store.write(resume, client.run_id, "host_test", 60.0, wanted)
+        if not passes:
+            assert lab.row(client.run_id).state_json == before.state_json

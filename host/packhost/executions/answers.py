@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packhost.errors import Conflict, InvalidInput, NotFound
+from packhost.executions.ops import check_person
 from packhost.gate.display import as_text
 from packhost.journal import digest
 from packhost.kinds.awaits import Group, groups_of, past_of, same_output
@@ -60,6 +61,7 @@ def resume(tx: Tx, id: str, owner: str, ttl: float, wanted: Resumption) -> int |
     Raises what `RunService.resume` raises; then nothing was changed.
     """
     row = executions.get(tx, id)
+    check_person(row, wanted.by)
     state: dict[str, Any] = json.loads(row.state_json) if row.state_json else {}
     _check_pause(tx, row, state, wanted)
     if wanted.amend is not None and (more := wanted.amend(json.loads(row.spec_json)["spec"], state)):

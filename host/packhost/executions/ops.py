@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from packhost.errors import Conflict, PackhostError
 from packhost.store.base import Reading, Tx
 from packhost.store.ops import executions, sessions
-from packhost.store.rows import DIRECT, ExecutionStatus, NewExecution
+from packhost.store.rows import DIRECT, ExecutionRow, ExecutionStatus, NewExecution
 
 PERSON = "person:"
 """How `paused_by` begins when a person paused the run."""
+HOST = "host:"
+"""How whoever resumes begins, where a host does so by itself."""
 TIME = "time:"
 """How `waiting_on` begins when the run goes on by itself at a time."""
 DEEPEST = 16
@@ -116,14 +118,29 @@ def _hold(tx: Tx, id: str, by: str, reason: str) -> None:
     tx.emit("run.pause_requested", {"reason": reason}, execution_id=id, actor=by)
 
 
+def check_person(row: ExecutionRow, by: str) -> None:
+    """Raise `PackhostError` with `APPROVAL_REQUIRED` where a person paused a run and no person resumes it.
+
+    Asked in the transaction that lets it go on, so that no pause of a person's is passed by an instant.
+    """
+    if row.ended or not (row.paused_by or "").startswith(PERSON) or by.startswith((PERSON, HOST)):
+        return
+    raise PackhostError(
+        f"a person paused run `{row.id}`",
+        code="APPROVAL_REQUIRED",
+        hint=f"only a person lets it go on: `packhost runs resume {row.id}`",
+    )
+
+
 def withdraw_pause(tx: Tx, id: str, by: str) -> bool:
     """Take back a pause that a running run has not reached; whether there was one.
 
-    Raises `NotFound`, or `Conflict` when the run is being ended.
+    Raises `NotFound`, `Conflict` when the run is being ended, and what `check_person` raises.
     """
     row = executions.get(tx, id)
     if row.status != "running" or not row.pause_requested:
         return False
+    check_person(row, by)
     if row.abort_requested:
         raise executions.conflict(tx, id)
     tx.execute(

@@ -34,7 +34,6 @@ from packhost.store.ops import executions
 from packhost.store.rows import DIRECT, ExecutionRow, NewExecution
 from packhost.workspace.redaction import redact_json_text
 
-_HOST = "host:"
 _UNSTARTED = ("queued", "running")
 
 
@@ -212,12 +211,7 @@ class Runs:
         Raises also `PackhostError` with `APPROVAL_REQUIRED` when a person paused it.
         """
         row = self._mine(run_id, context)
-        if not row.ended and (row.paused_by or "").startswith(ops.PERSON):
-            raise PackhostError(
-                f"a person paused run `{run_id}`",
-                code="APPROVAL_REQUIRED",
-                hint=f"only a person lets it go on: `packhost runs resume {run_id}`",
-            )
+        ops.check_person(row, context.call_id)
         answers = answers_of(outputs or {}, self._configuration())
         return await self._resume(row, context.call_id, checkpoint=checkpoint, answers=answers, amend=amend)
 
@@ -256,7 +250,7 @@ class Runs:
         return self._view(run_id)
 
     async def _resume_unasked(self, run_id: str) -> None:
-        await self._resume(self._store.read(executions.get, run_id), f"{_HOST}{self._owner}")
+        await self._resume(self._store.read(executions.get, run_id), f"{ops.HOST}{self._owner}")
 
     async def _resume(
         self,
@@ -271,7 +265,7 @@ class Runs:
             raise self._store.read(executions.conflict, row.id)
         self._membership.admit()
         self._engine.driver(row.kind)
-        background = request_of(row).background or starter.startswith((ops.PERSON, _HOST))
+        background = request_of(row).background or starter.startswith((ops.PERSON, ops.HOST))
         wanted = Resumption(starter, row.epoch, background, checkpoint, answers or {}, amend)
         running = row.status == "running" and not wanted.bound
         if running and await self._store.write(ops.withdraw_pause, row.id, starter):

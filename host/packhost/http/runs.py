@@ -17,6 +17,7 @@ from pydantic import AliasChoices, Field
 from starlette.types import ASGIApp
 
 from packhost.control import records
+from packhost.executions.ops import PERSON
 from packhost.gate.inline import names_secrets
 from packhost.gate.types import Caller, CallRequest, Completed, Deferred, Outcome
 from packhost.http.envelopes import envelope, stands_still
@@ -260,6 +261,9 @@ async def resume(call: Call) -> Reply | ASGIApp:
             f"run `{run_id}` is {row.status}: nothing is left to resume",
             hint="read its result with `GET /v1/runs/{id}`, or start a new run",
         )
+    paused_by, mine = row.paused_by or "", f"{PERSON}{call.identity.principal}"
+    if call.identity.role == "end-user" and paused_by.startswith(PERSON) and paused_by != mine:
+        raise Problem(403, "FORBIDDEN", "somebody else paused the run", hint="wait until they let it go on")
     said = call.body.model_dump(exclude={"stream_response"})
     meant = {name: value for name, value in said.items() if value is not None}  # a result may be null
     if _as_person(call) and not meant:

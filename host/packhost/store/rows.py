@@ -196,10 +196,9 @@ class NewApproval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer:
-    """One person's answer; `at` is set by the store when it is left out.
+    """One person's answer, by a channel that is as sure as `assurance`; left out, `at` is set by the store.
 
-    `assurance` is how sure the channel was that a person answered; `signature` an operator's, over
-    the answer and what it is for. `role` is `end-user` where one answered what their own run asked.
+    `signature` is an operator's, over all of it; `role` is `end-user` where their own run asked them.
     """
 
     verdict: AnswerVerdict
