@@ -325,8 +325,8 @@ def test_of_a_manifest_that_a_person_wrote_every_definition_is_looked_at_first(
     command = json.dumps([sys.executable, SERVER, str(notes.tools)])
     (folder / "pack.yaml").write_text(
         f"packhost: 1\nid: mine\nversion: '1'\ntitle: Mine\nupstream: {{command: {command}}}\ntools:\n"
-        "  - {name: read, description: Reads, kind: mcp, permission: read, config: {upstream_name: read_note},"
-        "\n     input_schema: {type: object, properties: {path: {type: string}}}}\n"
+        "  - {name: read, description: Reads, kind: mcp, permission: read, config: {upstream_name: read_note}"
+        ",\n     input_schema: {type: object, properties: {path: {type: string}}}}\n"
     )
     (notes.folder / "packhost.yaml").write_text(
         "packhost: 1\npacks: [{path: ./mine}]\nenforcement: {require: advisory}\n"

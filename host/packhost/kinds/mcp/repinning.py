@@ -47,7 +47,7 @@ def _manifest(loaded: LoadedManifest, changes: tuple[PinChange, ...], *, first: 
     """The manifest's text after it; as it was, where it is not written an entry a line or would not hold."""
     text = loaded.source.decode("utf-8")
     starts = [loaded.tool_place(index).line - 1 for index in range(len(loaded.manifest.tools))]
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n")
     if len(set(starts)) != len(starts) or any("- " not in lines[start] for start in starts):
         return loaded.source
     by_name = {change.name: change for change in changes if change.key.startswith("tool:")}
@@ -56,11 +56,12 @@ def _manifest(loaded: LoadedManifest, changes: tuple[PinChange, ...], *, first: 
     if starts:
         indent = lines[starts[0]][: len(lines[starts[0]]) - len(lines[starts[0]].lstrip())]
         for spec, raw, start, end in zip(loaded.manifest.tools, _raw(loaded), starts, ends, strict=True):
-            change = by_name.pop(_original(spec), None) if spec.kind == KIND else None
-            made = dict(raw) if change is None else _entry(spec, raw, change)
-            new += lines[start:end] if made == raw else entry(made, indent) if made else []
+            change = by_name.get(_original(spec)) if spec.kind == KIND else None
+            kept = dict(raw) if change is None else _entry(spec, raw, change)
+            new += lines[start:end] if kept == raw else entry(kept, indent) if kept else []
         if not first:
-            for added in _added(loaded, by_name):
+            listed = {_original(spec) for spec in loaded.manifest.tools}
+            for added in _added(loaded, {name: by_name[name] for name in by_name.keys() - listed}):
                 new += entry(added, indent)
         new += lines[ends[-1] :]
     made = ("\n".join(new) + "\n").encode()
@@ -74,7 +75,7 @@ def _manifest(loaded: LoadedManifest, changes: tuple[PinChange, ...], *, first: 
 def _end(lines: list[str], starts: list[int]) -> int:
     """The line after the last entry: the next key, or the end."""
     after = range(starts[-1] + 1, len(lines)) if starts else range(0)
-    return next((n for n in after if lines[n][:1] not in (" ", "\t", "#", "")), len(lines))
+    return next((n for n in after if lines[n][:1] not in (" ", "\t", "#", "", "\r")), len(lines))
 
 
 def _raw(loaded: LoadedManifest) -> list[dict[str, Any]]:
@@ -119,7 +120,7 @@ def _added(loaded: LoadedManifest, left: Mapping[str, PinChange]) -> Iterator[di
     ]
     reach = Reach(upstream.url, upstream.secrets, tuple(dict.fromkeys(written)) or ("**",))
     taken = {tool.name for tool in manifest.tools}
-    for change in left.values():
+    for _, change in sorted(left.items()):
         if change.change == "new" and change.after is not None:
             name = tool_name(change.name, manifest.id, taken)
             taken.add(name)
