@@ -17,6 +17,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from packhost.control import tokens
 from packhost.http.api import Api
 from packhost.oauth.issuers import Issuers
+from packhost.oauth.keys import AGAIN
 from packhost.store.ops import sessions
 from packhost.transports import door
 from packhost.transports.http import serve_http
@@ -154,7 +155,7 @@ async def test_what_cannot_be_checked_is_unavailable_and_not_unauthenticated(gua
     answer = await guarded.ask(where, guarded.token(where))
     assert answer.status_code == 503
     assert answer.json()["code"] == "KEYS_UNAVAILABLE"
-    assert int(answer.headers["retry-after"]) >= 1
+    assert int(answer.headers["retry-after"]) == AGAIN
     assert "www-authenticate" not in answer.headers
 
 
@@ -267,7 +268,12 @@ async def test_an_address_that_others_reach_is_the_resource_and_wants_a_token_of
     assert found.json()["resource"] == "https://tools.example/packhost/mcp"
     assert (await guarded.ask("/mcp", guarded.token("/mcp"))).status_code == 401
     sound = guarded.token("", aud="https://tools.example/packhost/mcp")
-    assert (await guarded.ask("/mcp", sound)).status_code == 200
+    page = {"Host": "tools.example", "Origin": "https://tools.example"}
+    for named in ({}, page):
+        assert (await guarded.ask("/mcp", sound, **named)).status_code == 200
+    assert (await guarded.ask("/mcp", sound, Host="tools.example.evil")).status_code == 421
+    guarded.settle(required=False)
+    assert (await guarded.ask("/mcp", **page)).status_code == 421, "it is the proxy's name no more"
 
 
 async def test_own_processes_need_a_token_where_that_is_required(guarded) -> None:
@@ -323,6 +329,24 @@ async def test_over_mcp_a_call_is_for_whom_the_token_stands(guarded, mode) -> No
         assert await whoami(guarded, guarded.token("/mcp"), mode) == "https://id.example#ann"
     found = guarded.host.store.read(sessions.listing, 100)
     assert {row.principal for row in found} <= {"https://id.example#ann"}
+
+
+async def test_nobody_else_speaks_on_a_connection_over_sse(guarded) -> None:
+    def headers(**claims: Any) -> dict[str, str]:
+        return {"Authorization": f"Bearer {guarded.token('/sse', **claims)}"}
+
+    with anyio.fail_after(PATIENCE):
+        async with (
+            httpx2.AsyncClient(base_url=guarded.url, timeout=PATIENCE) as client,
+            client.stream("GET", "/sse", headers=headers()) as stream,
+        ):
+            lines = stream.aiter_lines()
+            while not (line := await anext(lines)).startswith("data:"):
+                pass
+            where = line.removeprefix("data:").strip()
+            for sent, status in ((headers(sub="mallory"), 404), ({}, 404), (headers(jti="renewed"), 202)):
+                answer = await client.post(where, json=INITIALIZE, headers=sent)
+                assert answer.status_code == status
 
 
 async def test_a_session_outlives_its_token_and_is_nobody_elses(guarded) -> None:

@@ -17,6 +17,7 @@ from packhost.http.problems import Problem
 from packhost.journal import digest
 from packhost.oauth.access import LONGEST, TokenInvalid, is_jwt
 from packhost.oauth.issuers import Issuers
+from packhost.oauth.keys import AGAIN
 from packhost.rules.identities import Identity, Right
 from packhost.store.base import Reading, Store
 from packhost.store.ops import tokens
@@ -77,7 +78,8 @@ class Authenticator:
         except TokenInvalid as error:
             raise unauthenticated(error.message, "invalid_token") from None
         except PackhostError as error:
-            raise Problem(503, "KEYS_UNAVAILABLE", error.message, hint=error.hint) from None
+            wait = {"Retry-After": f"{AGAIN:g}"}
+            raise Problem(503, "KEYS_UNAVAILABLE", error.message, hint=error.hint, headers=wait) from None
         if identity is None:
             raise Problem(
                 403,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -44,6 +45,8 @@ class Door:
         self._app = app
         self._api = api
         self._security = TransportSecurityMiddleware(security)
+        self._names = security
+        self._proxy: str | None = None
         self._open: dict[anyio.Event, bool] = {}
         self._closing = False
         self._fewer = anyio.Event()
@@ -76,10 +79,24 @@ class Door:
         return (limits.stream if scope["method"] == "GET" else limits.request)(identity.principal)
 
     async def _checked(self, scope: Scope) -> Response | None:
+        if self._api is not None:
+            self._follow(self._api.authenticator.settings.resource)
         refusal = await self._security.validate_request(Request(scope), is_post=False)
         if refusal is None and not _public(scope["path"]):
             refusal = _handler(scope) or await self._unknown(scope)
         return refusal
+
+    def _follow(self, proxy: str | None) -> None:
+        """Let requests for a proxy's name in as for those of this machine, as long as the settings say it."""
+        if proxy == self._proxy:
+            return
+        hosts, origins = self._names.allowed_hosts, self._names.allowed_origins
+        for address, change in ((self._proxy, list.remove), (proxy, list.append)):
+            if address is not None:
+                parts = urlsplit(address)
+                change(hosts, parts.netloc)
+                change(origins, f"{parts.scheme}://{parts.netloc}")
+        self._proxy = proxy
 
     async def _unknown(self, scope: Scope) -> Response | None:
         """The refusal of a request from nobody that is served; marks one with a token as its principal's."""

@@ -12,7 +12,6 @@ import ipaddress
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -97,10 +96,6 @@ def build_app(
         allowed_hosts=[h for name in _HOSTS for h in (name, f"{name}:*")],
         allowed_origins=[o for name in _HOSTS for o in (f"http://{name}", f"http://{name}:*")],
     )
-    if api is not None and (proxy := api.authenticator.settings.resource) is not None:
-        address = urlsplit(proxy)
-        security.allowed_hosts.append(address.netloc)
-        security.allowed_origins.append(f"{address.scheme}://{address.netloc}")
     manager = StreamableHTTPSessionManager(
         app=server, security_settings=security, max_request_body_size=MAX_LINE
     )
