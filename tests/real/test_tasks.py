@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from claude_code import ENTER, ClaudeCode
+from conftest import WORKSPACE_FILE
 from fake_messages_api import FakeMessagesApi, ScriptedCall, result_text
 from test_claude_code import ALLOWED, ask
 
@@ -61,3 +62,24 @@ def test_a_turn_is_a_task_whose_question_the_dialog_puts(
             (asked,) = json.loads(workspace.run("approvals", "list", "--all", "--json"))["approvals"]
             assert (asked["status"], asked["decided_channel"]) == ("approved", "client")
     assert "started server-side task" in result_text(api.results[0])
+
+
+@pytest.mark.parametrize("transport", ["http"])
+def test_what_needs_an_operator_is_put_by_a_link_that_approves_nothing(
+    parts: Path, tmp_path: Path, workspace: Any, transport: str
+) -> None:
+    asks = "    reason: a person looks at what is written\n"
+    workspace.accept(WORKSPACE_FILE.replace(asks, f"{asks}    assurance: operator\n"))
+    call = ScriptedCall("mcp__packhost__workspace_write_file", WRITE.arguments)
+    with workspace.over(transport) as server, FakeMessagesApi([call]) as api:
+        claude = ClaudeCode(parts, tmp_path / "claude", workspace.root, api.url, {"packhost": server})
+        with claude.interactive(allowed=ALLOWED) as terminal:
+            ask(terminal, "/console/approvals/ap_")
+            terminal.press(ENTER)
+            terminal.see("I'm done")
+            (asked,) = json.loads(workspace.run("approvals", "list", "--json"))["approvals"]
+            assert not (workspace.root / "notes/plan.txt").exists()
+            workspace.run("approvals", "deny", asked["id"], "--reason", "not today")
+            terminal.press(ENTER)
+            terminal.see("write_file) failed")
+    assert not (workspace.root / "notes/plan.txt").exists()
