@@ -134,6 +134,24 @@ def test_an_adopted_write_is_asked_in_claude_codes_dialog(project: Project) -> N
     assert (project.root / "notes/new.txt").read_text() == "sail at nine"
 
 
+def test_exclusive_takes_claude_codes_own_tools_away_until_that_is_taken_back(project: Project) -> None:
+    own = {"Bash", "Read", "Edit", "Write"}
+    project.file.unlink()
+    project.run("init", "--no-write")
+    project.run("connect", "claude-code", "--write", "--exclusive")
+    read = ScriptedCall(f"{GOVERNED}workspace_read_file", {"path": "notes/hello.txt"})
+    with FakeMessagesApi([read]) as api:
+        project.claude(api).headless("go on", allowed=f"{GOVERNED}*")
+    assert "the harbour opens at nine" in result_text(api.results[-1])
+    assert not own & api.offered
+    project.run("connect", "claude-code", "--undo")
+    assert not (project.root / ".claude").exists()
+    project.file.write_text('{"mcpServers": {}}')
+    with FakeMessagesApi() as api:
+        project.claude(api).headless("go on", allowed="Read")
+    assert own <= api.offered
+
+
 def _ask(terminal: Terminal, expected: str) -> None:
     """Types a prompt until the expected text comes; the program may start before its tools are there."""
     terminal.see(PROMPT)
