@@ -11,7 +11,7 @@ import pytest
 
 from packhost.http.api import ENDPOINTS
 from packhost.http.kit import CLIENT
-from packhost.store.ops import approvals, calls, executions
+from packhost.store.ops import approvals, calls, events, executions
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 30
@@ -499,3 +499,15 @@ async def test_an_empty_map_of_secrets_is_ignored(served) -> None:
     async with served.client() as client:
         answer = await client.post("/v1/runs", json={**SHORT, "secrets": {}}, headers=WAIT)
     assert answer.status_code == 200
+
+
+async def test_asking_what_would_happen_takes_no_session_and_shows_none_of_anothers(served, host) -> None:
+    asked = {"tool": "workspace:read_file", "arguments": {"path": "packhost.yaml"}, "session_id": "wanted"}
+    async with served.client("auditor", "eve") as eve, served.client("caller", "ci") as client:
+        before = host.store.read(events.head)
+        assert (await eve.post("/v1/explain", json=asked)).status_code == 200
+        assert host.store.read(events.head) == before
+        done = await client.post("/v1/runs", json={**SHORT, "session_id": "wanted"}, headers=WAIT)
+        assert done.json()["sessionId"] == "wanted"
+        assert (await eve.post("/v1/explain", json=asked)).status_code == 404
+        assert (await client.post("/v1/explain", json=asked)).status_code == 200

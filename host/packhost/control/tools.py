@@ -152,7 +152,7 @@ async def explain(parts: Parts, params: Mapping[str, Any]) -> Any:
     """
     session = optional(params, "of_session")
     if session is None:
-        return parts.gate.explain(await _request(parts, params)).as_json()
+        return parts.gate.explain(await _request(parts, params, opens=False)).as_json()
     caller = Caller(parts.principal, CLI_CLIENT, "new")
     if session:
         row = parts.store.read(sessions.get, session)
@@ -167,12 +167,14 @@ def _arguments(params: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-async def _request(parts: Parts, params: Mapping[str, Any]) -> CallRequest:
+async def _request(parts: Parts, params: Mapping[str, Any], *, opens: bool = True) -> CallRequest:
     arguments = _arguments(params)
     client = text(params, "client", CLI_CLIENT)
-    session = await parts.gate.sessions.enter(
-        text(params, "session", f"cli-{parts.principal}"[:64]), parts.principal, client
-    )
+    session = text(params, "session", f"cli-{parts.principal}"[:64])
+    if opens:
+        await parts.gate.sessions.enter(session, parts.principal, client)
+    else:
+        parts.gate.sessions.look(session, parts.principal, client)
     intent = text(params, "intent", "best-effort")
     caller = Caller(
         parts.principal, client, session, intent="mandatory" if intent == "mandatory" else "best-effort"

@@ -32,19 +32,26 @@ class Sessions:
         """
         row = self._rows.get(session_id)
         if row is None:
-            if not SESSION_ID.match(session_id):
-                raise InvalidInput(
-                    f"`{session_id[:80]}` is not a session's name", hint="use 1 to 64 of A-Z a-z 0-9 . _ -"
-                )
+            _check_name(session_id)
             autonomy = self._autonomy()
             above = self.level(opener) if opener is not None else None
             level = opening(autonomy.default, above, autonomy.maximum)
             row = await self._store.write(sessions.open, session_id, principal, client, level, opener)
             self._rows[session_id] = row
-        elif (row.principal, row.client) != (principal, client):
-            raise NotFound(
-                f"there is no session `{session_id}` of this client", hint="use another session id"
-            )
+        else:
+            _check_owner(row, principal, client)
+        return session_id
+
+    def look(self, session_id: str, principal: str, client: str) -> str:
+        """The session of that name, or of none yet, as `enter` takes it; opens none.
+
+        :raises InvalidInput: as `enter` does.
+        :raises NotFound: as `enter` does.
+        """
+        _check_name(session_id)
+        row = self._rows.get(session_id) or self._load(session_id)
+        if row is not None:
+            _check_owner(row, principal, client)
         return session_id
 
     async def greet(self, session_id: str, principal: str, client: str) -> None:
@@ -207,3 +214,15 @@ class Sessions:
         if isinstance(context, GateContext) and not context.direct and session_id != context.session_id:
             raise NotFound("a run may change its own session alone", hint="leave `session_id` out")
         return session_id
+
+
+def _check_name(session_id: str) -> None:
+    if not SESSION_ID.match(session_id):
+        raise InvalidInput(
+            f"`{session_id[:80]}` is not a session's name", hint="use 1 to 64 of A-Z a-z 0-9 . _ -"
+        )
+
+
+def _check_owner(row: SessionRow, principal: str, client: str) -> None:
+    if (row.principal, row.client) != (principal, client):
+        raise NotFound(f"there is no session `{row.id}` of this client", hint="use another session id")
