@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -199,3 +200,38 @@ async def test_doctor_says_where_a_console_is_open(project: Path, capfd: pytest.
     async with opened(project) as console:
         await anyio.to_thread.run_sync(run, ["doctor"])
         assert f"open at {console.url}/console/" in capfd.readouterr().out
+
+
+STRANGER = """
+import os, sys, urllib.error, urllib.parse, urllib.request
+os.setgid(65534)
+os.setuid(65534)
+class Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+open_ = urllib.request.build_opener(Stay).open
+address, origin, ticket = sys.argv[1:]
+headers = {"Host": origin.removeprefix("http://"), "Origin": origin}
+page = open_(urllib.request.Request(f"{address}/console/login", headers=headers)).read().decode()
+print('name="ticket"' in page, 'name="token"' in page)
+try:
+    body = urllib.parse.urlencode({"ticket": ticket}).encode()
+    print(open_(urllib.request.Request(f"{address}/console/login", body, headers)).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another account")
+async def test_another_accounts_process_cannot_use_a_ticket_that_it_saw(project: Path) -> None:
+    async with opened(project) as console, httpx2.AsyncClient() as client:
+        ticket = (await console.control.request("console.ticket", {}))["ticket"]
+        python = Path("/usr/bin/python3")
+        command = [str(python if python.exists() else sys.executable), "-c", STRANGER]
+        with anyio.fail_after(30):
+            ran = await anyio.run_process([*command, console.address, console.url, ticket], cwd="/")
+        assert ran.stdout.decode().split() == ["False", "True", "403"]
+        answer = await client.post(
+            f"{console.address}/console/login", data={"ticket": ticket}, headers=console.headers
+        )
+        assert answer.status_code == 303
