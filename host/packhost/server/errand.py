@@ -74,13 +74,13 @@ class Errand:
         self.updated = time.time()
         self.changed: Callable[[Errand], None] = lambda _: None
         """Told of whatever a client may see."""
-        self.heeding = anyio.CancelScope()
+        self.heeding: anyio.CancelScope | None = None
         """Ends the look at what other hosts are told for it."""
         self._board = board
         self._scope = anyio.CancelScope()
         self._questions: dict[str, Asked] = {}
         self._used: dict[str, int] = {}
-        self._news = anyio.Event()
+        self._news: anyio.Event | None = None
         self._admission: Admission | None = None
 
     # what the call does
@@ -166,8 +166,9 @@ class Errand:
     async def settled(self) -> None:
         """Return once the call has ended or asks something."""
         while self.outcome is None and not self._questions:
-            news = self._news
-            await news.wait()
+            if self._news is None:
+                self._news = anyio.Event()
+            await self._news.wait()
 
     async def answer(self, key: str, result: types.ElicitResult) -> None:
         """Take the answer to a question: on record first. One that is asked no more counts for nothing."""
@@ -245,8 +246,9 @@ class Errand:
 
     def _tell(self) -> None:
         self.updated = time.time()
-        news, self._news = self._news, anyio.Event()
-        news.set()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
         self.changed(self)
 
 

@@ -187,7 +187,8 @@ class Tasks:
                 await self._end(errand, request, errand.outcome)
                 await anyio.sleep(KEPT)
         finally:
-            errand.heeding.cancel()
+            if errand.heeding is not None:
+                errand.heeding.cancel()
             self._errands.pop(errand.id, None)
 
     async def _end(self, errand: Errand, request: CallRequest, outcome: Outcome) -> None:
@@ -201,6 +202,7 @@ class Tasks:
 
     async def _heed(self, errand: Errand) -> None:
         """Do what the client has told another host for this task."""
+        errand.heeding = anyio.CancelScope()
         with errand.heeding, self._board.watch(errand.id) as watch:
             while errand.outcome is None:
                 await watch.changed()
