@@ -50,12 +50,12 @@ def _nothing() -> None:
 class Active:
     """A run in this process.
 
-    `starter` is the call that started or resumed it; `asker` and `report` are that call's, as long as
-    it waits, and `attended` says whether its client can ask a person. `asked` holds what the run's calls
+    `starter` is the call that started or resumed it; `asker` and `report` are that call's, as long as it
+    waits, and `attended` says whether its client can ask a person. `asked` holds what the run's calls
     wait for, first to last, `calling` counts the calls under way. `outcome` is the word that the run ends
     with when it is ended from outside. `leaving`: the host stops, and another takes the run from its next
-    safe point on. `lost`: another may have it already. `check` raises `StoreUnavailable` where the host may
-    start nothing for it now.
+    safe point on. `principal` is whose it is. `lost`: another may have it already. `check` raises
+    `StoreUnavailable` where the host may start nothing for it now.
     """
 
     run_id: str
@@ -63,6 +63,7 @@ class Active:
     starter: str
     background: bool
     check: Callable[[], None] = _nothing
+    principal: str = ""
     asker: Asker | None = None
     attended: bool = False
     report: Report | None = None

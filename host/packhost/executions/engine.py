@@ -119,9 +119,9 @@ class Engine:
                 log.warning("run %s goes on here until it ends; Ctrl-C interrupts it", active.run_id)
                 await active.done.wait()
 
-    def launch(self, run_id: str, epoch: int, starter: str, background: bool) -> None:
+    def launch(self, run_id: str, epoch: int, starter: str, background: bool, principal: str) -> None:
         """Drive a run that was just claimed, in this epoch."""
-        active = Active(run_id, epoch, starter, background, self._membership.check)
+        active = Active(run_id, epoch, starter, background, self._membership.check, principal=principal)
         self.active[run_id] = active
         self._tasks.start_soon(self._run, active)
 

@@ -125,10 +125,11 @@ class Runs:
 
         Raises `NotFound` for an unknown driver or another's session, `InvalidInput` for a session's
         bad name, `Conflict` when the session has a run that has not ended, `PackhostError` with
-        `LIMIT_EXCEEDED` when runs are too deep below each other.
+        `LIMIT_EXCEEDED` when runs are too deep below each other or too many of the principal's go on.
         """
         self._membership.admit()
         self._engine.driver(driver)
+        self._check_number(context.principal)
         self._store.read(ops.check_depth, context.run_id)
         session = context.session_id
         if session_id is not None and session_id != session:
@@ -161,7 +162,7 @@ class Runs:
         )
         with anyio.CancelScope(shield=True):
             epoch = await self._store.write(ops.begin, new, self._owner, self._lease, background)
-            self._engine.launch(new.id, epoch, context.call_id, background)
+            self._engine.launch(new.id, epoch, context.call_id, background, new.principal)
         return new.id
 
     async def wait(self, run_id: str, *, context: CallContext) -> RunView:
@@ -233,6 +234,16 @@ class Runs:
         """A person's own act: the run ends now."""
         return await self._abort(run_id, f"{ops.PERSON}{by}", reason)
 
+    def _check_number(self, principal: str) -> None:
+        most = self._configuration().limits.runs_at_once
+        if sum(active.principal == principal for active in self._engine.active.values()) >= most:
+            raise PackhostError(
+                f"{most} runs of `{principal}` go on already",
+                code="LIMIT_EXCEEDED",
+                hint="wait until some have ended, or end them",
+                retry_after=5,
+            )
+
     def _mine(self, run_id: str, context: CallContext) -> ExecutionRow:
         row = self._store.read(executions.get, run_id)
         if row.principal != context.principal:
@@ -273,7 +284,7 @@ class Runs:
         with anyio.CancelScope(shield=True):
             epoch = await self._store.write(resume_run, row.id, self._owner, self._lease, wanted)
             if epoch is not None:
-                self._engine.launch(row.id, epoch, starter, background)
+                self._engine.launch(row.id, epoch, starter, background, row.principal)
         return self._view(row.id)
 
     async def _abort(self, run_id: str, by: str, reason: str, outcome: str = "cancelled") -> RunView:

@@ -26,6 +26,8 @@ class Limits:
     max_result_bytes: int
     calls_at_once: int = 256
     calls_per_minute: int = 12_000
+    runs_at_once: int = 256
+    """Runs of a principal, those within runs too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class AutonomySettings(_Model):
 
 
 class LimitSettings(_Model):
-    """What one call, and the calls of one tool by one principal, may not pass."""
+    """What one call may not pass, nor the calls of one tool and the runs by one principal."""
 
     max_argument_bytes: Size = Field(default=1024**2, description="Largest arguments, as JSON.")
     max_result_bytes: Size = Field(default=4 * 1024**2, description="Largest result, as JSON.")
@@ -201,6 +201,9 @@ class LimitSettings(_Model):
         ge=1,
         le=1_000_000,
         description="Calls of one tool by one principal in a minute; after a pause all may come at once.",
+    )
+    runs_at_once: int = Field(
+        default=256, ge=1, le=100_000, description="Runs of one principal that go on at once in a host."
     )
 
 
