@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from browsing import Console, chromium, console_of, person
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -84,10 +86,16 @@ def demo(folder: Path) -> Demo:
 
 def begin(console: Console) -> str:
     """A run that waits for a person."""
-    arguments = {"messages": [{"role": "user", "content": "Greet visitors by name."}], "loop": True}
-    arguments["background"] = True
+    arguments: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "Greet visitors by name."}],
+        "loop": True,
+    }
+    arguments |= {"background": True, "session_id": f"visit-{secrets.token_hex(2)}"}
     done = console.ask("call", tool="agent-runtime:execute-turn", arguments=arguments)
-    return str(done["value"]["run_id"])
+    run, head = str(done["value"]["run_id"]), 0
+    while (shown := console.ask("runs.show", id=run))["status"] == "running" and not shown["waiting_on"]:
+        head = console.ask("changes.wait", after=head, within=1)["head"]
+    return run
 
 
 def write(console: Console, path: str, content: str) -> None:
@@ -113,7 +121,7 @@ class Album:
         """One picture of what is in view."""
         page.wait_for_timeout(400)
         path = self.folder / f"console-{name}.png"
-        page.screenshot(path=path, animations="disabled")
+        page.screenshot(path=path, animations="disabled", style=".bottom { visibility: hidden }")
         size = path.stat().st_size
         print(f"{path.name}: {size // 1024} kB")
         assert size <= MOST, f"{path.name} is too large"

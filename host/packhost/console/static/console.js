@@ -22,7 +22,11 @@
 
   // --- live: the page fetches itself anew, and takes over the parts marked `data-live`
 
-  let fetching = false, again = false, swapped = -Infinity;
+  let fetching = false, again = false, swapped = -Infinity, pressing = false;
+  addEventListener("pointerdown", () => { pressing = true; }, true);
+  for (const over of ["pointerup", "pointercancel"]) {
+    addEventListener(over, () => setTimeout(() => { pressing = false; }, 150), true);
+  }
   const typing = (part) => {
     const active = document.activeElement;
     return part.contains(active) && active.matches("input, textarea, select");
@@ -49,6 +53,7 @@
       const answer = await fetch(location.href, { headers: { "X-Packhost-Live": "1" }, credentials: "same-origin" });
       if (new URL(answer.url).pathname.endsWith("/login")) { location.reload(); return; }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      while (pressing) await new Promise((done) => { setTimeout(done, 50); }); // nothing moves from under a finger
       for (const part of document.querySelectorAll("[data-live][id]")) {
         const fresh = page.getElementById(part.id);
         if (fresh && !typing(part) && !edited(part)) {
@@ -224,9 +229,14 @@
     return true;
   };
   $("help")?.addEventListener("click", () => $("keys").showModal());
+  const on = $("keys-on");
+  if (on) {
+    on.checked = localStorage.getItem("keys") !== "off"; // who speaks to the computer, or types by chance, turns them off
+    on.addEventListener("change", () => localStorage.setItem("keys", on.checked ? "on" : "off"));
+  }
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (event.target.closest("input, textarea, select, dialog")) return;
+    if (event.target.closest("input, textarea, select, dialog") || (on && !on.checked)) return;
     const key = event.key;
     if (going) {
       going = false;
