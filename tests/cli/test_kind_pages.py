@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 TRIED = ("code", "flow", "inline", "subagent")
-TRIED_ELSEWHERE = {"elicit", "http"}
+TRIED_ELSEWHERE = {"elicit", "http", "mcp"}
 PAGES = Path(__file__).parents[2] / "docs" / "kinds"
 
 

@@ -16,6 +16,8 @@ from packhost.manifest.values import Duration, Flag, Size, Whole
 
 SECRET: Final = re.compile(r"\{\{\s*secret\s*:\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*\}\}")
 KIND: Final = "mcp"
+PACK: Final = "{{pack}}"
+"""Stands in a command for the folder of the pack as it was accepted."""
 
 
 class _Model(BaseModel):
@@ -35,7 +37,8 @@ class UpstreamSpec(_Model):
     command: tuple[str, ...] = Field(
         default=(),
         description="The program and its arguments; it speaks MCP on its standard input and output. A "
-        "program without `/` is looked up on `PATH`, a relative one in `cwd`.",
+        "program without `/` is looked up on `PATH`, a relative one in `cwd`. `{{pack}}` is the folder of "
+        "the pack as it was accepted, which nobody but a person changes.",
     )
     args: tuple[str, ...] = Field(default=(), description="Further arguments, after those of `command`.")
     env: dict[str, str] = Field(

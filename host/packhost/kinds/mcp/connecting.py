@@ -15,7 +15,7 @@ from packhost.kinds.mcp.peer import Gone, Peer, RpcError, Served
 from packhost.kinds.mcp.pipes import Pipes, Words
 from packhost.kinds.mcp.processes import Processes, located
 from packhost.kinds.mcp.session import Era, NotSpoken, Session, greet
-from packhost.manifest.upstream import UpstreamSpec, filled
+from packhost.manifest.upstream import PACK, UpstreamSpec, filled
 from packhost.sandbox.level import Enforcement
 from packhost.sandbox.probe import Proof
 from packhost.sandbox.programs import closure
@@ -120,7 +120,9 @@ async def _run(
             hint="make it, or correct `upstream.cwd` in the pack's manifest",
         )
     env = filled(tuple(upstream.env.items()), secrets)
-    process = means.processes.start(upstream.line, env, cwd, _sandbox(pack, upstream, means, env, cwd))
+    line = [text.replace(PACK, str(pack.folder or "")) for text in upstream.line]
+    sandbox = _sandbox(pack, upstream, means, line[0], env, cwd)
+    process = means.processes.start(line, env, cwd, sandbox)
     peer: Peer
     way = Pipes(
         means.processes, process, words, lambda message: peer.feed(message), lambda why: peer.lose(why)
@@ -139,7 +141,7 @@ def _at_home(path: str) -> str:
 
 
 def _sandbox(
-    pack: PackFacts, upstream: UpstreamSpec, means: Means, env: Mapping[str, str], cwd: Path
+    pack: PackFacts, upstream: UpstreamSpec, means: Means, name: str, env: Mapping[str, str], cwd: Path
 ) -> dict[str, Any] | None:
     if upstream.sandbox == "none":
         return None
@@ -151,8 +153,10 @@ def _sandbox(
             code="ENFORCEMENT_UNAVAILABLE",
             hint="run it elsewhere, or have a person write `sandbox: none` and accept that",
         )
-    program = located(upstream.line[0], env.get("PATH") or os.environ.get("PATH", os.defpath), cwd)
-    readable = [path for path in (*_SYSTEM, *closure(program), *upstream.readable) if os.path.exists(path)]
+    program = located(name, env.get("PATH") or os.environ.get("PATH", os.defpath), cwd)
+    own = () if pack.folder is None else (str(pack.folder),)
+    paths = (*_SYSTEM, *own, *closure(program), *upstream.readable)
+    readable = [path for path in paths if os.path.exists(path)]
     return {
         "packhost": str(Path(packhost.__file__).resolve().parents[1]),
         "readable": readable,
