@@ -18,6 +18,7 @@ from packhost.rules.approvals import (
     canonical_json,
     may_ask_again,
     may_become,
+    person,
     standing,
     tally,
     usable,
@@ -272,3 +273,10 @@ def test_what_answers_decided_no_later_answer_changes(votes: list[Vote], needed:
 def test_needing_more_people_never_approves_sooner(votes: list[Vote], needed: int) -> None:
     if tally(votes, needed + 1) == "approved":
         assert tally(votes, needed) == "approved"
+
+
+@pytest.mark.parametrize("same", ["ANN", " ann\t", "\uff41nn", "A\uff2e\uff2e"])
+def test_another_spelling_of_a_name_makes_no_other_person(same: str) -> None:
+    assert person(same) == person("ann")
+    assert tally([Vote("ann", True), Vote(same, True)], 2) == "pending"
+    assert tally([Vote("ann", True), Vote("anne", True)], 2) == "approved"

@@ -15,6 +15,7 @@ from packhost.control.base import Parts
 from packhost.errors import NotFound
 from packhost.executions.request import view_of
 from packhost.http.kit import Model
+from packhost.rules.approvals import Approver
 from packhost.store.base import Reading
 from packhost.store.ops import approvals, executions, questions
 from packhost.store.ops.questions import QuestionRow
@@ -36,7 +37,7 @@ class PausedReason(Model):
     parameters: Any = None
     awaitReason: str | None = None
     approvalId: str | None = None
-    approver: Literal["owner", "end-user"] | None = Field(
+    approver: Approver | None = Field(
         default=None, description="Who may answer an approval: also the end user of the run, or not."
     )
     toolCallId: str | None = Field(

@@ -14,6 +14,7 @@ from packhost.http.auth import demand
 from packhost.http.kit import Call, Model, Reply
 from packhost.http.problems import Problem, of_error
 from packhost.http.runs import SESSION
+from packhost.rules.approvals import Approver
 from packhost.rules.autonomy import Level, rank
 from packhost.store.ops import approvals, sessions
 from packhost.store.rows import ApprovalRow
@@ -90,7 +91,7 @@ class Approval(Model):
     names: list[str]
     prompt: str = Field(description="The whole question, as every channel shows it.")
     assurance: Literal["client", "operator"]
-    approver: Literal["owner", "end-user"] = Field(
+    approver: Approver = Field(
         description="Who may answer: whoever answers for the workspace, or also the end user of the run."
     )
     approvers_needed: int = Field(description="So many different people have to agree.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -17,6 +18,8 @@ from typing import Literal, Protocol
 from packhost.errors import InvalidInput
 
 ApprovalStatus = Literal["pending", "approved", "denied", "expired", "cancelled"]
+Approver = Literal["owner", "end-user"]
+"""Who may answer: `end-user` the one for whom the run goes, and its owner as well; else the owner alone."""
 Assurance = Literal["client", "operator"]
 """How sure it is that a person answered: `client` any channel; `operator` one behind a passphrase."""
 
@@ -53,6 +56,11 @@ class Vote:
     by: str
     approve: bool
     assurance: Assurance = "client"
+
+
+def person(by: str) -> str:
+    """One spelling for each person's name: case, outer blanks and forms of letters make no new person."""
+    return unicodedata.normalize("NFKC", by).strip().casefold()
 
 
 def canonical_json(value: object) -> str:
@@ -150,16 +158,16 @@ def tally(votes: Sequence[Vote], needed: int, assurance: Assurance = "client") -
     """What answers, in the order in which they came, make of a pending record.
 
     The first rejection denies, whoever gives it, unless enough had approved before. `needed` counts
-    different people (at least one; case and outer blanks make no new person); approvals of a lower
-    assurance than asked for, or by nobody, do not count.
+    different people (at least one; see `person`); approvals of a lower assurance than asked for, or by
+    nobody, do not count.
     """
     people: set[str] = set()
     for vote in votes:
         if not vote.approve:
             return "denied"
-        person = vote.by.strip().casefold()
-        if person and (assurance == "client" or vote.assurance == "operator"):
-            people.add(person)
+        who = person(vote.by)
+        if who and (assurance == "client" or vote.assurance == "operator"):
+            people.add(who)
         if len(people) >= max(needed, 1):
             return "approved"
     return "pending"

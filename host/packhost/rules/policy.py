@@ -119,7 +119,8 @@ class Decision:
 
     `code` is set when it is `deny`. `approvals`, `approvers` (how many different people), `assurance`
     and `grantable` (whether a live grant may stand in for the answer) tell of an `ask`; else they are
-    empty, 0, `client` and false.
+    empty, 0, `client` and false. `consent`: nothing asks but the agent of the run, for the consent of the
+    one for whom it goes, who may answer then.
     """
 
     verdict: Verdict
@@ -129,6 +130,7 @@ class Decision:
     approvers: int = 0
     assurance: Assurance = "client"
     grantable: bool = False
+    consent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
