@@ -3,7 +3,8 @@
 A role is the most that its tokens may do; a token's scopes say what it may do of that. `secrets:read`
 is never given unless it is asked for. An operator and an auditor see what is everybody's, anyone else
 what is their principal's own. An operator and an end user are people: they answer what people are asked,
-an operator all of it, an end user what a run of their own asks them. A caller is a program and answers nothing.
+an operator all of it, an end user what a run of their own asks them. A caller is a program: it answers
+nothing.
 """
 
 from __future__ import annotations
