@@ -198,6 +198,20 @@ def test_names_that_clash_get_packs_of_their_own(notes: Notes, packhost: Command
     assert all(f"{pack}:read_note" in listed for pack in packs)
 
 
+def test_of_two_servers_with_one_name_the_last_counts_as_for_the_client(
+    notes: Notes, packhost: Command
+) -> None:
+    last = json.dumps(notes.entry())
+    notes.file.write_text(f'{{"mcpServers": {{"notes": {{"command": "/no/such"}}, "notes": {last}}}}}')
+    before = notes.file.read_bytes()
+    ran = packhost("adopt", "--yes")
+    assert "`notes` stands there twice" in ran.out
+    assert list(notes.servers) == ["packhost"]
+    assert "/no/such" not in notes.file.read_text()
+    assert packhost("adopt", "--undo").status == 0
+    assert notes.file.read_bytes() == before
+
+
 def test_one_server_in_two_files_is_one_pack(notes: Notes, packhost: Command) -> None:
     cursor = notes.folder / ".cursor/mcp.json"
     cursor.parent.mkdir()
