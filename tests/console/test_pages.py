@@ -139,6 +139,19 @@ async def test_a_long_diff_is_cut_and_its_whole_is_a_page_away(host: Host, perso
     assert whole.count("<ins>") > 200
 
 
+async def test_the_whole_of_a_diff_is_in_no_event_and_goes_with_a_redaction(host: Host, person: Any) -> None:
+    approval = await ask(host, content="".join(f"line {number}\n" for number in range(900)))
+    await sent(person, f"/approvals/{approval}/decide", verdict="deny")
+    found = await host.control.request("audit.search", {"type": "approval.requested"})
+    (event,) = found["events"]
+    assert "preview" not in event["data"]
+    assert "+line 899" not in json.dumps(event)
+    assert (await host.control.request("approvals.preview", {"id": approval}))["preview"]
+    await host.control.request("audit.redact", {"event": event["id"], "reason": "not for everybody"})
+    assert (await host.control.request("approvals.preview", {"id": approval}))["preview"] is None
+    assert "line 5" not in (await person.get(f"/approvals/{approval}/whole")).text
+
+
 # answers
 
 

@@ -121,7 +121,8 @@ class Album:
         """One picture of what is in view."""
         page.wait_for_timeout(400)
         path = self.folder / f"console-{name}.png"
-        page.screenshot(path=path, animations="disabled", style=".bottom { visibility: hidden }")
+        page.evaluate("document.querySelector('.bottom')?.remove()")  # it names a folder of this machine
+        page.screenshot(path=path, animations="disabled")
         size = path.stat().st_size
         print(f"{path.name}: {size // 1024} kB")
         assert size <= MOST, f"{path.name} is too large"
@@ -135,7 +136,7 @@ def tour(console: Console, browser: Browser, album: Album) -> None:
             page.goto(f"{console.url}/console{path}")
             return page
 
-        album.take(at("/"), "empty")
+        at("/")
         run = begin(console)
         page.wait_for_selector("article")
         album.take(page, "inbox")
@@ -151,12 +152,9 @@ def tour(console: Console, browser: Browser, album: Album) -> None:
         page.wait_for_selector("#revoke")
         album.take(page, "allowed")
         at(f"/runs/{run}").get_by_role("heading", name="It is done").wait_for()
-        album.take(page, "run")
-        album.take(at("/grants"), "grants")
         at("/tools/workspace:write_file").get_by_label("path").fill("lib/greeting.py")
         page.get_by_role("button", name="Could it run?").click()
         album.take(page, "why-not")
-        album.take(at("/tools"), "tools")
         at("/audit").get_by_role("button", name="Check the whole chain").click()
         page.wait_for_selector("#proof")
         album.take(page, "audit")
