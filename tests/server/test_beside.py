@@ -313,6 +313,22 @@ async def test_a_list_that_takes_long_delays_no_other(opened: Opens, monkeypatch
         ]
 
 
+async def test_a_pack_that_does_not_answer_holds_up_no_subscription(
+    opened: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhost.server.resources._PATIENCE", 0.05)
+
+    async def never(uri: str) -> None:
+        await anyio.sleep_forever()
+
+    async with opened() as world, world.client("legacy") as client:
+        monkeypatch.setattr(world.provider("docs"), "subscribe", never)
+        with anyio.fail_after(5):
+            await client.subscribe_resource("doc://docs/one")
+            await client.subscribe_resource("doc://feed/one")
+        assert world.provider("feed").heard == ["doc://feed/one"]
+
+
 async def test_a_change_of_the_workspace_holds_for_those_who_hear(opened: Opens) -> None:
     async with opened() as world, world.client("legacy") as client:
         await client.subscribe_resource("doc://docs/one")

@@ -20,8 +20,8 @@ from packhost.server.wire import refusal_of
 _log = logging.getLogger(__name__)
 MAX_SUBSCRIPTIONS: Final = 1024
 """Resources that one client hears of."""
-_LETTING_GO: Final = 5.0
-"""Seconds that a pack may take to be told that nobody hears of a resource any more."""
+_PATIENCE: Final = 5.0
+"""Seconds that a pack may take to be told that somebody hears of a resource, or nobody does any more."""
 
 Context = ServerRequestContext[Any, Any]
 
@@ -135,7 +135,7 @@ class Subscriptions:
                 return await serve(ctx, params.model_copy(update={"notifications": notes}))
             finally:
                 del self._listening[token]
-                with anyio.CancelScope(shield=True), anyio.move_on_after(_LETTING_GO):
+                with anyio.CancelScope(shield=True), anyio.move_on_after(_PATIENCE):
                     await self.settle()
 
         return listen
@@ -157,7 +157,8 @@ class Subscriptions:
                     continue
                 self._asked[uri] = of_now
                 try:
-                    await of_now.provider.subscribe(uri)
+                    with anyio.fail_after(_PATIENCE):
+                        await of_now.provider.subscribe(uri)
                 except PackhostError:
                     self._asked.pop(uri)
                     if uri in wanted:
@@ -174,7 +175,7 @@ class Subscriptions:
 
     async def _quietly(self, ask: Any, uri: str) -> None:
         try:
-            with anyio.move_on_after(_LETTING_GO):
+            with anyio.move_on_after(_PATIENCE):
                 await ask(uri)
         except Exception:
             _log.debug("`%s` could not be let go of", uri, exc_info=True)

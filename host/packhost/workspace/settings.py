@@ -128,7 +128,11 @@ class MatchSettings(_Model):
         default=None, description="Tools by canonical name; `*` stands for any run of characters."
     )
     pack: PackId | None = Field(default=None, description="Every tool of one pack.")
-    kind: str | None = Field(default=None, min_length=1, description="Every tool of one kind.")
+    kind: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Every tool of one kind; `resource` and `prompt` are what packs have beside their tools.",
+    )
     permission: Permission | None = Field(default=None, description="Every tool of one permission.")
     principal: str | None = Field(default=None, min_length=1, description="Calls of one principal.")
     arguments: dict[str, Any] = Field(
