@@ -140,6 +140,7 @@ def main() -> None:
         return
     for name, figure in figures.items():
         print(f"{name}: {figure}")
+    print(f"load of the machine meanwhile: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     pages = [figure for figure in figures.values() if isinstance(figure, dict)]
     met = all(one["p50 ms"] <= PAINT and one["bytes"] <= WEIGHT for one in pages)
     print(f"goals: {PAINT:.0f} ms and {WEIGHT} bytes, {'met' if met else 'missed'}")

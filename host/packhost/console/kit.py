@@ -123,12 +123,19 @@ class Visit:
     waiting: int
     head: int
     workspace: str
+    tools: dict[str, Any] = field(default_factory=dict)
 
     async def ask(self, op: str, **params: Any) -> Any:
         """One operation of the host, done for who is signed in; its JSON. Raises `PackhostError`."""
         if self.proof.asks and not RIGHTS.get(op, "").endswith(":read"):
             raise PackhostError("nothing is changed while a passkey is asked for", code="INVALID_INPUT")
-        return await self.control.request("console.act", {"session": self.secret, "op": op, "params": params})
+        asked = {"session": self.secret, "op": op, "params": params}
+        if op != "tools.show":
+            return await self.control.request("console.act", asked)
+        name = str(params.get("tool"))
+        if name not in self.tools:  # a page of many calls asks for few tools
+            self.tools[name] = await self.control.request("console.act", asked)
+        return self.tools[name]
 
     async def decide(
         self,
