@@ -250,7 +250,8 @@ async def test_an_http_tools_binary_reply_is_kept_with_its_type(lab: Any) -> Non
     tool = Tool(ToolId("mine", "shot"), spec, pack, scopes, "1")
 
     class Context:
-        session_id, principal, layers, host = "s-editor", "ann", (Layer("bound", scopes),), lab.services
+        session_id, principal, tenant = "s-editor", "ann", None
+        layers, host = (Layer("bound", scopes),), lab.services
 
         def secret(self, name: str) -> str:
             raise AssertionError(name)
