@@ -565,3 +565,99 @@ async def test_what_is_not_there_is_told_as_such(person: Any) -> None:
         if "{" in page.path:
             path = re.sub(r"\{\w+\}", "ap_nothing", page.path)
             assert (await person.get(path)).status_code == 404, path
+
+
+# forms of tools
+
+MODEL = """\
+    asks:
+      provider: scripted
+      script:
+        - tool_calls: [{id: a, name: look, arguments: {at: door}}]
+        - text: Seen.
+"""
+WHO = {"who": {"type": "string", "maxLength": 20, "title": "Who looks"}, "often": {"type": "integer"}}
+LOOK = {
+    "name": "look",
+    "description": "Look.",
+    "tool_type": "custom",
+    "parameters_schema": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["at", "who"],
+        "properties": {"at": {"type": "string"}, **WHO},
+    },
+    "config": {
+        "code": "at + ' for ' + who",
+        "elicit": {
+            "message": "Who looks?\n<script>alert(1)</script>",
+            "requested_schema": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["who"],
+                "properties": WHO,
+            },
+            "merge": "parameters",
+        },
+    },
+}
+
+
+async def asked(host: Host, project: Any) -> tuple[str, str]:
+    """A run whose tool asks a person for something; the run and the question."""
+    (project / "packhost.yaml").write_text(SETTINGS + MODEL)
+    seen = await host.control.request("accept.changes", {})
+    await host.control.request("accept.apply", {"digest": seen["digest"]})
+    arguments = {
+        "messages": [{"role": "user", "content": "go"}],
+        "loop": True,
+        "background": True,
+        "model_profile": "asks",
+        "runtime_tools": [LOOK],
+    }
+    done = await host.control.request("call", {"tool": "agent-runtime:execute-turn", "arguments": arguments})
+    with anyio.fail_after(10):
+        while not (found := (await host.control.request("questions.list", {}))["questions"]):
+            await moved(host)
+    return str(done["value"]["run_id"]), str(found[0]["id"])
+
+
+async def test_what_a_tool_asks_for_is_a_form_whose_answer_the_call_takes(
+    host: Host, person: Any, project: Any
+) -> None:
+    run, question = await asked(host, project)
+    inbox = (await person.get("/")).text
+    assert "needs something from you" in words(inbox)
+    assert SHOWN in inbox
+    page = (await person.get(f"/questions/{question}")).text
+    for told in ("Who looks?", "Who looks", 'name="f.who"', 'maxlength="20"', "It approves nothing"):
+        assert told in page, told
+    wrong = await person.post(
+        f"/questions/{question}", csrf=await person.csrf(), **{"f.who": "ann", "f.often": "many"}
+    )
+    assert "this is a whole number" in words(wrong.text)
+    assert 'value="ann"' in wrong.text
+    page = (await sent(person, f"/questions/{question}", **{"f.who": "ann", "f.often": ""})).text
+    assert "Given." in words(page)
+    found = await host.control.request("questions.show", {"id": question})
+    assert (found["status"], found["answered_by"], found["channel"]) == (
+        "accepted",
+        host.principal,
+        "console",
+    )
+    late = await sent(person, f"/questions/{question}", **{"f.who": "ben"})
+    assert "Somebody was faster" in words(late.text)
+    assert run
+
+
+async def test_a_form_can_be_declined_and_an_auditor_only_sees_it(
+    host: Host, person: Any, auditor: Any, project: Any
+) -> None:
+    run, question = await asked(host, project)
+    assert "may not answer it" in words((await auditor.get(f"/questions/{question}")).text)
+    csrf = await auditor.csrf()
+    for path in (f"/questions/{question}", f"/questions/{question}/decline"):
+        assert (await auditor.post(path, csrf=csrf, **{"f.who": "ann"})).status_code == 403
+    await sent(person, f"/questions/{question}/decline")
+    assert (await host.control.request("questions.show", {"id": question}))["status"] == "declined"
+    await until(host, run, "completed")
