@@ -15,9 +15,10 @@ import click
 from packhost.cli.host import request
 from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import moment, print_facts, print_json
-from packhost.cli.signing import Pen, new_passphrase, take_pen
+from packhost.cli.signing import new_passphrase, take_pen
 from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.workspace.operator import make_record
+from packhost.workspace.pen import Pen
 
 
 @click.group(

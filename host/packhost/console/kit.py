@@ -107,7 +107,7 @@ class Visit:
 
     `path` are the parts of the address in braces. `waiting` is how many questions wait for a person,
     `operator` is `none` where no passphrase was set up, else `ready` or `lost`. `passkeys` are those that can
-    be used under the name `host`, by which the console was reached. `tools` are those that it asked for so far.
+    be used under the name `host`, by which the console was reached. `tools` are those asked for so far.
     """
 
     control: Control
