@@ -42,7 +42,7 @@ def command(port: int | None, no_browser: bool, workspace: Path | None, as_json:
     from packhost.app.consoles import open_console  # brings a web server
 
     async def opened(control: Control, url: str) -> None:
-        ticket = await _ticket(control)
+        ticket = await opening_ticket(control)
         address = f"{url}/console/login#{ticket}"
         if as_json:
             print_json({"url": f"{url}/console/", "open": address})
@@ -60,7 +60,8 @@ def command(port: int | None, no_browser: bool, workspace: Path | None, as_json:
         raise innermost(group) from None
 
 
-async def _ticket(control: Control) -> str:
+async def opening_ticket(control: Control) -> str:
+    """A ticket for whoever runs this; where an operator is set up, for whoever gives the passphrase."""
     operator = await control.request("operator.show", {})
     params: dict[str, Any] = {}
     if operator["state"] != "none":
