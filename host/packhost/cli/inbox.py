@@ -14,7 +14,7 @@ import termios
 import time
 import tty
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import anyio
 from rich.console import Console, Group
@@ -23,12 +23,10 @@ from rich.rule import Rule
 from rich.text import Text
 
 from packhost.cli.answering import Answering
+from packhost.cli.reaching import Pending
 from packhost.cli.times import left
 from packhost.errors import PackhostError
 from packhost.gate.display import label, visible
-
-if TYPE_CHECKING:
-    from packhost.cli.watching import Pending
 
 Mode = Literal["list", "confirm", "help"]
 _TICK: Final = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from packhost.errors import StoreUnavailable
 
 AWHILE: Final = 25
 """Seconds that one look for news lasts."""
+_MOST: Final = 200
+"""Approvals that are shown at once."""
 _AGAIN: Final = 1.0
 """Seconds between two looks for a host where there is none."""
 
@@ -55,3 +58,29 @@ class WhicheverHost:
             return after
         self.runs = True
         return int(found["head"])
+
+
+class Pending:
+    """What waits, and what became of it."""
+
+    def __init__(self, host: WhicheverHost) -> None:
+        self.host = host
+        self.rows: dict[str, dict[str, Any]] = {}
+        """The approvals that wait, the oldest first."""
+        self._head = 0
+
+    async def look(self) -> list[dict[str, Any]]:
+        """Look anew: those that came, and those that are over with what became of them."""
+        found = await self.host.request("approvals.list", {"status": "pending", "limit": _MOST})
+        rows = {row["id"]: row for row in reversed(found["approvals"])}
+        over = [id for id in self.rows if id not in rows]
+        changed = [await self.host.request("approvals.show", {"id": id}) for id in over]
+        changed += [row for id, row in rows.items() if id not in self.rows]
+        self.rows = rows
+        return changed
+
+    async def follow(self) -> AsyncIterator[list[dict[str, Any]]]:
+        """What changed, whenever something may have; the first time everything that waits."""
+        while True:
+            yield await self.look()
+            self._head = await self.host.news(self._head)
