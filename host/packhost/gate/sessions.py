@@ -11,7 +11,7 @@ from packhost.gate.context import GateContext
 from packhost.kinds.context import CallContext, SessionView
 from packhost.names import SESSION_ID
 from packhost.rules.autonomy import Level, lowest, opening, raise_allowed, rank
-from packhost.store.base import Store
+from packhost.store.base import Reading, Store
 from packhost.store.ops import sessions
 from packhost.store.rows import SessionRow
 
@@ -49,7 +49,7 @@ class Sessions:
         :raises NotFound: as `enter` does.
         """
         _check_name(session_id)
-        row = self._rows.get(session_id) or self._load(session_id)
+        row = self.known(session_id)
         if row is not None:
             _check_owner(row, principal, client)
         return session_id
@@ -61,7 +61,7 @@ class Sessions:
 
     def level(self, session_id: str) -> Level:
         """The level that holds now, never past the maximum; that of a new session when it is unknown."""
-        row = self._rows.get(session_id) or self._load(session_id)
+        row = self.known(session_id)
         if row is None:
             autonomy = self._autonomy()
             return opening(autonomy.default, None, autonomy.maximum)
@@ -80,7 +80,7 @@ class Sessions:
         seen = {row.id}
         while above is not None and above not in seen:
             seen.add(above)
-            opener = self._rows.get(above) or self._load(above)
+            opener = self.known(above)
             if opener is None:
                 break
             if opener.level_expires_at is not None and opener.level_expires_at <= now:
@@ -107,15 +107,19 @@ class Sessions:
             self._rows[session_id] = row
         return row
 
+    def known(self, session_id: str) -> SessionRow | None:
+        """A session as it was last read or written here: whose it is never changes, its level may have.
+
+        `None` when it was never mentioned.
+        """
+        return self._rows.get(session_id) or self._load(session_id)
+
     def row(self, session_id: str) -> SessionRow:
-        """A session as it was last read or written here.
+        """As `known`.
 
         :raises NotFound: when it was never mentioned.
         """
-        row = self._rows.get(session_id) or self._load(session_id)
-        if row is None:
-            raise NotFound(f"there is no session `{session_id}`", hint="see `packhost sessions list`")
-        return row
+        return _found(self.known(session_id), session_id)
 
     def view(self, session_id: str) -> SessionView:
         """A session's level and when it ends, read anew.
@@ -147,10 +151,12 @@ class Sessions:
         :raises Conflict: when it was lowered further meanwhile.
         :raises PackhostError: `AUTONOMY_DENIED` when the level passes the workspace's maximum.
         """
-        await self.fall_back()
-        self._load(session_id)
+        due, row = self._store.read(_standing, session_id)
+        if due:
+            await self.fall_back()
+            row = self._store.read(sessions.find, session_id)
         maximum = self._autonomy().maximum
-        now_at = self._view(self.row(session_id), maximum).level
+        now_at = self._view(_found(row, session_id), maximum).level
         if rank(level) > rank(maximum):
             raise PackhostError(
                 f"`{level}` passes the workspace's maximum `{maximum}`",
@@ -161,12 +167,12 @@ class Sessions:
         if expires_in is not None and raise_allowed(now_at, level, maximum):
             expires_at = self._now() + expires_in
         lower = rank(level) < rank(now_at)
-        row = await self._store.write(
+        changed = await self._store.write(
             sessions.set_level, session_id, level, expires_at, by, reason, no_higher=no_higher, below=lower
         )
         self._rows.clear()
-        self._rows[row.id] = row
-        return self._view(row, maximum)
+        self._rows[changed.id] = changed
+        return self._view(changed, maximum)
 
     async def raise_level(
         self,
@@ -214,6 +220,16 @@ class Sessions:
         if isinstance(context, GateContext) and not context.direct and session_id != context.session_id:
             raise NotFound("a run may change its own session alone", hint="leave `session_id` out")
         return session_id
+
+
+def _standing(tx: Reading, session_id: str) -> tuple[bool, SessionRow | None]:
+    return sessions.due(tx, tx.now()), sessions.find(tx, session_id)
+
+
+def _found(row: SessionRow | None, session_id: str) -> SessionRow:
+    if row is None:
+        raise NotFound(f"there is no session `{session_id}`", hint="see `packhost sessions list`")
+    return row
 
 
 def _check_name(session_id: str) -> None:

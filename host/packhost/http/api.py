@@ -6,10 +6,11 @@ import json
 from typing import Any, Final
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.routing import BaseRoute, Mount, Route
 
 from packhost.control.base import Parts
 from packhost.http import catalog, events, people, questions, runs
+from packhost.http.addresses import Addresses
 from packhost.http.auth import Authenticator
 from packhost.http.cursors import Cursors
 from packhost.http.envelopes import Envelope
@@ -242,9 +243,9 @@ class Api:
             paths.setdefault(endpoint.path, []).append(endpoint)
         unknown = Resource(self._shared)
         # a path's own methods are told apart by its resource, which asks first who it is
-        inner: list[BaseRoute] = [Route("/openapi.json", endpoint=self._document)]
+        inner = [Route("/openapi.json", endpoint=self._document)]
         inner += [Route(path, endpoint=Resource(self._shared, found)) for path, found in paths.items()]
-        router = Router(inner, redirect_slashes=False, default=unknown)
+        router = Addresses(inner, unknown)
         metadata = metadata_route(lambda: self.authenticator.settings)
         return [Route("/v1", endpoint=unknown), Mount("/v1", app=router), metadata]
 

@@ -16,7 +16,7 @@ from packhost.http.problems import Problem, of_error
 from packhost.http.runs import SESSION
 from packhost.rules.approvals import Approver
 from packhost.rules.autonomy import Level, rank
-from packhost.store.ops import approvals, sessions
+from packhost.store.ops import approvals
 from packhost.store.rows import ApprovalRow
 
 _LIST: Final = "list them with `GET /v1/approvals`"
@@ -285,7 +285,7 @@ async def grants_revoke(call: Call) -> Reply:
 async def autonomy(call: Call) -> Reply:
     """`POST /v1/sessions/{id}/autonomy`: anyone lowers their own session, an operator also raises any."""
     session_id, body = call.path["id"], call.body
-    row = call.parts.store.read(sessions.find, session_id)
+    row = call.parts.gate.sessions.known(session_id)
     if row is None or not (call.identity.owns(row.principal)):
         raise Problem(
             404, "NOT_FOUND", f"there is no session `{session_id[:80]}`", hint="use one that a run was in"
