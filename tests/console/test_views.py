@@ -284,6 +284,9 @@ def test_an_approval_tells_what_who_why_and_until_when() -> None:
     assert "\\u202e" in page.client
     assert "\\u001b" in page.arguments[1].text
     assert page.arguments[0].is_path
+    assert page.notes == ()
+    odd = approvals.page_of(approval(arguments={"path": "src/p\u0430.txt"}), facts, NOW)
+    assert odd.notes == ("path: \u0430 is CYRILLIC SMALL LETTER A (\\u0430)",)
 
 
 @pytest.mark.parametrize(

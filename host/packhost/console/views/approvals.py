@@ -172,6 +172,11 @@ class Page:
     state: str
     proposal: str
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person would overlook in the arguments, each by its name."""
+        return tuple(f"{one.name}: {note}" for one in self.arguments for note in one.notes)
+
 
 def page_of(
     approval: Mapping[str, Any],

@@ -200,13 +200,17 @@ def event_of(record: Mapping[str, Any], now: float) -> Event:
         id=record["id"],
         type=shown(record["type"]),
         text=event_words(record["type"], data if isinstance(data, Mapping) else {}),
-        actor="the host" if record["actor"].startswith(HOST) else short(record["actor"], 60),
+        actor=_actor(record["actor"]),
         at=moment(record["ts"], now),
         run_id=record["execution_id"],
         call_id=record["call_id"],
         redacted=data is None,
         bad=record["type"].endswith((".failed", ".error", ".refused", ".denied", ".unknown", ".lost")),
     )
+
+
+def _actor(actor: str) -> str:
+    return "the host" if actor == "host" or actor.startswith(HOST) else short(actor, 60)
 
 
 _WORDS: Final[Mapping[str, str]] = {
