@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from packhost.store.base import Store
-from packhost.store.ops import tasks, webhooks
+from packhost.store.ops import replicas, tasks, webhooks
+from packhost.store.ops.replicas import NewReplica
 from packhost.store.ops.tasks import NewTask
 from packhost.store.ops.webhooks import Telling
 
@@ -95,6 +96,17 @@ async def test_a_delivery_is_made_once_and_one_host_has_it(store: Store, reopen:
 async def test_a_delivery_of_a_host_that_is_gone_is_taken_by_the_next(store: Store) -> None:
     await store.write(webhooks.advance, {}, [Telling("team", 1, "run.failed", "{}")])
     assert len(await store.write(webhooks.claim, "team", "host_1", 0.0, 4)) == 1
+    assert len(await store.write(webhooks.claim, "team", "host_2", 60.0, 4)) == 1
+
+
+async def test_a_host_lets_go_of_what_another_had_that_is_gone(store: Store) -> None:
+    await store.write(webhooks.advance, {}, [Telling("team", 1, "run.failed", "{}")])
+    await store.write(webhooks.claim, "team", "host_1", 60.0, 4)
+    await store.write(webhooks.let_go, "host_2")  # which is no host
+    assert await store.write(webhooks.claim, "team", "host_2", 60.0, 4) == ()
+    new = NewReplica("host_2", "machine", 1, "1", "", "", serving=True)
+    await store.write(replicas.join, new, 60.0, shared=False)
+    await store.write(webhooks.let_go, "host_2")
     assert len(await store.write(webhooks.claim, "team", "host_2", 60.0, 4)) == 1
 
 

@@ -83,6 +83,8 @@ class Webhooks:
 
     async def run(self) -> None:
         """Look on and deliver for as long as the task lives."""
+        with suppress(StoreUnavailable):
+            await self._store.write(webhooks.let_go, self._owner)
         async with anyio.create_task_group() as tasks:
             with self._store.watch("events") as watch:
                 while True:

@@ -147,6 +147,17 @@ def claim(tx: Tx, hook: str, owner: str, lease: float, limit: int) -> tuple[Deli
     return tuple(sorted((Delivery(*row) for row in rows), key=lambda one: (one.next_at, one.id)))
 
 
+def let_go(tx: Tx, owner: str) -> None:
+    """Let go of what hosts had that are gone by now; nothing for whoever is no host itself."""
+    now = tx.now()
+    live = "SELECT id FROM replicas WHERE lease_until>?"
+    tx.execute(
+        "UPDATE webhook_deliveries SET owner=NULL, lease_until=NULL WHERE status='waiting'"
+        f" AND owner IS NOT NULL AND owner NOT IN ({live}) AND ? IN ({live})",
+        (now, owner, now),
+    )
+
+
 def next_due(tx: Reading, hook: str) -> float | None:
     """When something of an endpoint is to be sent; `None` where nothing waits."""
     row = tx.execute(
