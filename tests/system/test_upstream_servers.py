@@ -221,7 +221,11 @@ async def test_its_resources_and_prompts_are_passed_on_by_policy(up: Any, era: s
 
 async def test_a_definition_that_turns_in_mid_run_is_withheld_and_a_person_told(up: Any, era: str) -> None:
     async with up.client(era) as client:
+        assert "up_echo" in {one.name for one in (await client.list_tools()).tools}
         await client.call_tool("up_poison", {})
+        with anyio.fail_after(10):
+            while "up_echo" in {one.name for one in (await client.list_tools()).tools}:
+                await anyio.sleep(0.05)
         changed = await client.call_tool("up_echo", {"text": "a"})
         assert refusal(changed)["code"] == "PACK_CHANGED"
         assert "packhost accept" in refusal(changed)["next"]

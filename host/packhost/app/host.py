@@ -108,6 +108,7 @@ class Host:
             resolve=workspace.secrets.resolve,
             redact=workspace.secrets.redact,
             proof=lambda: self._python.proof,
+            changed=self._tell_soon,
         )
         self._kinds: tuple[Kind, ...] = (self._python, CodeKind(), http, self.upstreams)
         self._ready_for = -1
@@ -190,6 +191,9 @@ class Host:
         """A pack says that what it has beside its tools has changed."""
         if self._server is not None:
             self.tasks.start_soon(self._server.announced, change)
+
+    def _tell_soon(self) -> None:
+        self.tasks.start_soon(self._tell)
 
     async def _tell(self) -> None:
         if self._server is not None:
@@ -279,7 +283,7 @@ class Host:
     @property
     def generation(self) -> int:
         """Changes whenever the tools on offer may have changed."""
-        return self.configuration().catalog.generation
+        return self.configuration().catalog.generation + self.upstreams.revision
 
     @property
     def provisions(self) -> Mapping[str, Provision]:

@@ -15,7 +15,7 @@ from packhost.gate.display import display_arguments
 from packhost.gate.hidden import filled_by
 from packhost.gate.types import Withheld
 from packhost.kinds.assets import AssetService
-from packhost.kinds.base import Kind, Tool
+from packhost.kinds.base import Kind, Tool, Withholding
 from packhost.kinds.handles import WithAssets, binary_parameters
 from packhost.manifest.elicit import Form, form_of, without
 from packhost.names import nearest, parse_tool
@@ -104,7 +104,9 @@ class Catalog:
         return [
             entry
             for entry in self.entries.values()
-            if entry.uncovered is None and (not narrowing or coverage(entry.tool.scopes, narrowing) is None)
+            if entry.uncovered is None
+            and (not narrowing or coverage(entry.tool.scopes, narrowing) is None)
+            and not withheld_by(entry)
         ]
 
     def withheld(self, narrowing: Sequence[Layer] = ()) -> list[Withheld]:
@@ -116,7 +118,16 @@ class Catalog:
                 out.append(
                     Withheld(name, uncovered.layer, f"{uncovered.layer} does not cover `{uncovered.needed}`")
                 )
+            elif said := withheld_by(entry):
+                out.append(Withheld(name, f"kind {entry.tool.spec.kind}", said))
         return out
+
+
+def withheld_by(entry: Entry) -> str:
+    """Why the kind itself withholds a tool just now; empty where it does not."""
+    kind = entry.kind.kind if isinstance(entry.kind, WithAssets) else entry.kind
+    said: str = kind.withheld(entry.tool) if isinstance(kind, Withholding) else ""
+    return said
 
 
 def build_catalog(

@@ -111,6 +111,14 @@ class Kind(Protocol):
 
 
 @runtime_checkable
+class Withholding(Protocol):
+    """A kind that may take a tool off the list while the host runs."""
+
+    def withheld(self, tool: Tool) -> str:
+        """Why a tool is not on offer just now; empty where it is."""
+
+
+@runtime_checkable
 class Describing(Protocol):
     """A kind that can say in a line what its tools do outside."""
 

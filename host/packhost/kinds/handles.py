@@ -47,7 +47,7 @@ class WithAssets:
     """A kind whose tool takes bytes."""
 
     def __init__(self, kind: Kind, places: Sequence[Step], assets: AssetService) -> None:
-        self._kind = kind
+        self.kind = self._kind = kind
         self._places = places
         self._assets = assets
 

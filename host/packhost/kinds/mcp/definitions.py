@@ -25,6 +25,12 @@ from packhost.workspace.observed import Observed
 log = logging.getLogger(__name__)
 _ACCEPT = "look at what changed and accept it with `packhost accept`; the pack's other tools go on"
 
+_HOW = {
+    "new": "nobody has accepted how its server defines it",
+    "changed": "its server defines it otherwise than was accepted",
+    "gone": "its server has it no more",
+}
+
 
 class Definitions:
     """One server's definitions; `observed` is where what differs is kept for a person to look at."""
@@ -38,8 +44,8 @@ class Definitions:
         self._tools: Mapping[str, PinChange] = {}
         self.live: Mapping[str, Definition] = {}
 
-    async def look(self, session: Session) -> None:
-        """Read all that the server defines, and find what is not as accepted.
+    async def look(self, session: Session) -> bool:
+        """Read all that the server defines, and find what is not as accepted; whether that is news of tools.
 
         Raises `RpcError` and `Gone` as the server does, `ConfigInvalid` when what was accepted cannot be
         read.
@@ -52,11 +58,18 @@ class Definitions:
         self.live = live_pins(
             tools=tools, prompts=prompts, templates=templates, instructions=session.instructions or None
         )
+        before = self._tools.keys()
         if self._pinned:
             accepted = self._accepted_pins()
             self._tools = changed_tools(accepted, self.live)
             self._changes = {one.key: one for one in compare(accepted, self.live)}
             self._tell()
+        return self._tools.keys() != before
+
+    def withheld(self, tool: Tool) -> str:
+        """Why a tool is withheld; empty where it is not, or nothing was looked at yet."""
+        change = self._tools.get(tool.spec.config["upstream_name"])
+        return "" if change is None else f"{_HOW[change.change]}: `packhost accept` shows it"
 
     def check(self, tool: Tool) -> None:
         """Raise `PACK_CHANGED` for a tool that the server defines otherwise than was accepted."""
@@ -123,9 +136,4 @@ class Definitions:
 
 
 def _withheld(what: str, change: PinChange) -> PackhostError:
-    how = {
-        "new": "nobody has accepted how its server defines it",
-        "changed": "its server defines it otherwise than was accepted",
-        "gone": "its server has it no more",
-    }[change.change]
-    return PackhostError(f"{what} is withheld: {how}", code="PACK_CHANGED", hint=_ACCEPT)
+    return PackhostError(f"{what} is withheld: {_HOW[change.change]}", code="PACK_CHANGED", hint=_ACCEPT)

@@ -39,16 +39,21 @@ class McpKind:
         resolve: Callable[[str], str] | None = None,
         redact: Callable[[str], str] = str,
         proof: Callable[[], Proof | None] = lambda: None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`root` is the workspace, `state` where what servers say of themselves is kept.
 
-        `resolve` gives a secret's value, `proof` what the kernel can enforce.
+        `resolve` gives a secret's value, `proof` what the kernel can enforce; `changed` is told when other
+        tools are withheld than before.
         """
         self._root = root
         self._state = state
         self._resolve = resolve or _no_secret
         self._redact = redact
         self._proof = proof
+        self._changed = changed
+        self.revision = 0
+        """How often other tools were withheld than before."""
         self._servers: Servers | None = None
 
     def check(self, spec: ToolSpec, folder: Path | None = None) -> list[str]:
@@ -88,6 +93,14 @@ class McpKind:
         """The resources and prompts of a pack's server; see `Providing`."""
         return None if pack.upstream is None else self.servers.provider(pack, announce)
 
+    def withheld(self, tool: Tool) -> str:
+        """Why the server's tool is not on offer, as far as is known; see `Withholding`."""
+        return "" if self._servers is None else self._servers.withheld(tool)
+
+    def _told(self) -> None:
+        self.revision += 1
+        self._changed()
+
     def keep(self, packs: Collection[str]) -> None:
         """End the servers of packs that are not among these any more."""
         if self._servers is not None:
@@ -100,7 +113,12 @@ class McpKind:
             from packhost.kinds.mcp.servers import Servers  # only where a pack has a server
 
             self._servers = Servers(
-                self._root, self._state, resolve=self._resolve, redact=self._redact, proof=self._proof
+                self._root,
+                self._state,
+                resolve=self._resolve,
+                redact=self._redact,
+                proof=self._proof,
+                changed=self._told,
             )
         return self._servers
 

@@ -33,10 +33,12 @@ class Servers:
         resolve: Callable[[str], str],
         redact: Callable[[str], str],
         proof: Callable[[], Proof | None],
+        changed: Callable[[], None],
     ) -> None:
         self._processes = Processes()
         self._means = Means(root, self._processes, resolve, proof, state)
         self._redact = redact
+        self._changed = changed
         self._observed = Observed(state) if state is not None else None
         self._all: dict[str, Upstream] = {}
         self._announce: dict[str, Announce] = {}
@@ -56,7 +58,9 @@ class Servers:
             self._end(found)
 
         def told(what: Any, uri: str) -> None:
-            if announce := self._announce.get(pack.id):
+            if what == "tools":
+                self._changed()
+            elif announce := self._announce.get(pack.id):
                 announce(Changed(what, uri))
 
         self._all[pack.id] = Upstream(pack, pack.upstream, self._means, self._observed, told)
@@ -66,6 +70,13 @@ class Servers:
         """What a pack's server has beside its tools."""
         self._announce[pack.id] = announce
         return UpstreamProvider(self.of(pack))
+
+    def withheld(self, tool: Tool) -> str:
+        """Why a tool is not on offer, as far as its server was looked at."""
+        found = self._all.get(tool.pack.id)
+        if found is None or found.pack.digest != tool.pack.digest:
+            return ""
+        return found.definitions.withheld(tool)
 
     def keep(self, packs: Collection[str]) -> None:
         """End the servers of all other packs."""

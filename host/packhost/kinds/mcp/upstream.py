@@ -249,7 +249,7 @@ class Upstream:
         try:
             async with asyncio.timeout(self.spec.start_timeout):
                 connection = await self._connected()
-                await self.definitions.look(connection.session)
+                turned = await self.definitions.look(connection.session)
         except TimeoutError:
             await self._stop()
             raise self._failed(f"it did not answer within {self.spec.start_timeout:g} s") from None
@@ -258,6 +258,8 @@ class Upstream:
         except (RpcError, NotSpoken) as error:
             await self._stop()
             raise self._failed(visible(str(error))[:300]) from None
+        if turned:
+            self._told("tools", "")
         connection.session.listen()
         loop = asyncio.get_running_loop()
         self._since, self._next_try = loop.time(), 0.0
@@ -328,7 +330,9 @@ class Upstream:
         try:
             await asyncio.sleep(0)  # several lists change together
             async with asyncio.timeout(self.spec.start_timeout):
-                await self.definitions.look(session)
+                turned = await self.definitions.look(session)
+            if turned:
+                self._told("tools", "")
         except (RpcError, Gone, TimeoutError, PackhostError):
             log.warning("the server of `%s` did not say what it defines", self.pack.id)
             self._looking = None
