@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -72,6 +72,8 @@ class Errand:
         """The request that waits for it, before it is a task."""
         self.status: Literal["working", "cancelled"] = "working"
         self.updated = time.time()
+        self.told: Collection[str] = ()
+        """The keys of the questions that other hosts know of."""
         self.changed: Callable[[Errand], None] = lambda _: None
         """Told of whatever a client may see."""
         self.heeding: anyio.CancelScope | None = None

@@ -167,6 +167,7 @@ class Tasks:
             ttl=TTL,
             asked=errand.asked(),
         )
+        errand.told = new.asked.keys()
         try:
             row = await self._board.keep(new)
         except StoreUnavailable as error:
@@ -223,7 +224,10 @@ class Tasks:
 
     def _changed(self, errand: Errand) -> None:
         if errand.kept and errand.outcome is None:
-            self._board.show(errand.id, errand.asked())
+            asked = errand.asked()
+            if asked.keys() != errand.told:  # how far it is, others learn from this host alone
+                errand.told = asked.keys()
+                self._board.show(errand.id, asked)
         for told in list(self._listeners.values()):
             told(errand.id)
 
