@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -36,7 +37,7 @@ tools: []
 """
 
 CODE = """\
-from packhost.api import NotFound, Provider, hookimpl
+from packhost.api import NotFound, Provider, hookimpl, obtain
 
 READY = []
 
@@ -78,7 +79,13 @@ class Docs(Provider):
         return [{{"name": "greet", "arguments": [{{"name": "who", "required": True}}]}}]
 
     async def prompt(self, name, arguments, context):
-        said = {{"type": "text", "text": "Greet " + arguments["who"]}}
+        who = arguments.get("who")
+        if who is None:
+            form = {{"type": "object", "properties": {{"whom": {{"type": "string"}}}}}}
+            params = {{"message": "Whom?", "requestedSchema": form}}
+            asked = {{"method": "elicitation/create", "params": params}}
+            who = obtain(context, asked=asked)["asked"]["content"]["whom"]
+        said = {{"type": "text", "text": "Greet " + who}}
         return {{"messages": [{{"role": "user", "content": said}}]}}
 
     async def complete(self, reference, argument, given, context):
@@ -311,6 +318,22 @@ async def test_a_list_that_takes_long_delays_no_other(opened: Opens, monkeypatch
             "doc://feed/one",
             "doc://shared",
         ]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_what_a_client_answered_is_on_record_without_secrets(opened: Opens, era: str) -> None:
+    async def dialog(_: Any, params: Any) -> t.ElicitResult:
+        return t.ElicitResult(action="accept", content={"whom": "s3cr3t-value"})
+
+    async with opened() as world, world.client(era, elicitation_callback=dialog) as client:
+        found = await client.get_prompt("docs_greet", {})
+        assert found.messages[0].content == t.TextContent(type="text", text="Greet [REDACTED]")
+        await world.host.store.flush()
+        query = "SELECT data_json FROM events WHERE type = 'call.started' ORDER BY id"
+        rows = world.host.store.read(lambda tx: tx.execute(query, ()).fetchall())
+        first, second = (json.loads(row[0]) for row in rows)
+        assert "inputs" not in first
+        assert second["inputs"]["asked"] == {"action": "accept", "content": {"whom": "[REDACTED]"}}
 
 
 async def test_a_pack_that_does_not_answer_holds_up_no_subscription(

@@ -47,7 +47,7 @@ from packhost.names import new_id
 from packhost.store.base import Store
 from packhost.store.ops import calls
 from packhost.store.rows import DIRECT, ApprovalRow, NewCall, NewExecution, RefusedCall
-from packhost.workspace.redaction import brief
+from packhost.workspace.redaction import brief, redact_json_text
 
 log = logging.getLogger("packhost.gate")
 DIRECT_EPOCH = 1
@@ -206,6 +206,7 @@ class Gate:
         """Record a refusal, best effort: nothing happened that a lost record could hide."""
         entry, caller, redact = found.entry, request.caller, self._configuration().redact
         refusal = replace(refusal, message=redact(refusal.message), hint=redact(refusal.hint))
+        rule = str(refusal.rule) if refusal.rule else None
         refused = RefusedCall(
             tool=entry.tool.id.canonical if entry else redact(request.tool)[:200],
             code=refusal.code,
@@ -218,9 +219,7 @@ class Gate:
             args_json=found.display_json,
             execution_id=caller.run_id,
             approval_id=refusal.approval_id,
-            detail_json=as_text(
-                {"layer": refusal.layer, "rule": str(refusal.rule) if refusal.rule else None}
-            ),
+            detail_json=as_text({"layer": refusal.layer, "rule": rule}),
         )
         self._store.post(calls.record_refusal, refused)
         return refusal
@@ -301,6 +300,7 @@ class Gate:
             approval_id=approved.approval_id,
             binding=approved.binding,
             answers_json=approved.answers_json,
+            inputs_json=redact_json_text(as_text(request.inputs), found.redact) if request.inputs else None,
             grant_id=approved.grant_id,
             enforcement=found.entry.kind.enforcement(tool),
             execution=(

@@ -92,11 +92,10 @@ class ExecutionRow(ExecutionSummary):
 class NewCall:
     """A call about to start.
 
-    `execution` creates the run of a direct call along with it; else `execution_id` names a run
-    that `owner` holds in `epoch`. `step` left out is the next one. `args_json` is the display
-    form: hidden and secret values redacted. `approval_id` and `grant_id` are used up in the same
-    transaction; `binding` is what the approval must be bound to, `answers_json` the very answers that
-    were found good.
+    `execution` creates the run of a direct call along with it; else `execution_id` names a run that `owner`
+    holds in `epoch`. `step` left out is the next one. `args_json` is the display form, hidden and secret ones
+    redacted. `approval_id` and `grant_id` are used up in the same transaction; `binding` is what the approval
+    must be bound to, `answers_json` the very answers found good, `inputs_json` what the client answered.
     """
 
     id: str
@@ -118,6 +117,7 @@ class NewCall:
     enforcement: str | None = None
     execution: NewExecution | None = None
     answers_json: str | None = None
+    inputs_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

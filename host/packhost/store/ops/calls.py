@@ -237,4 +237,6 @@ def _intent(new: NewCall, step: int) -> str:
     if new.execution is not None:
         rest["client"] = new.execution.client
         rest["session_id"] = new.execution.session_id
+    if new.inputs_json is not None:
+        rest["inputs"] = json.loads(new.inputs_json)
     return f'{first[:-1]},"arguments":{new.args_json},{canonical(rest)[1:]}'
