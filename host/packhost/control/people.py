@@ -94,7 +94,7 @@ def approval_json(row: ApprovalRow) -> dict[str, Any]:
         "names": list(row.names),
         "prompt": row.prompt,
         "assurance": row.assurance,
-        "approvers_needed": row.approvers_needed,
+        "approvers_needed": max(row.approvers_needed, 1),
         "answers": [
             {
                 "by": each.by,
