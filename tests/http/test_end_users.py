@@ -83,7 +83,7 @@ async def test_an_end_user_approves_what_their_run_asks_and_it_goes_on(served) -
         assert answer.status_code == 200
         (given,) = answer.json()["answers"]
         assert (given["by"], given["role"], answer.json()["status"]) == ("ann", "end-user", "approved")
-    assert answer.json()["approvers_needed"] == 1
+        assert answer.json()["approvers_needed"] == 1
         path = f"/v1/runs/{envelope['agentExecutionId']}/result"
         done = (await ann.get(path, headers={"Prefer": "wait=20"})).json()
     assert (done["status"], done["result"], done["sessionId"]) == (
