@@ -185,7 +185,8 @@ _WEBHOOKS = (
     # one row for each event that an endpoint is told of; `lease_until` is whose turn it is to tell
     """CREATE TABLE webhook_deliveries(
   id TEXT PRIMARY KEY, workspace TEXT NOT NULL, hook TEXT NOT NULL, event_id INTEGER NOT NULL,
-  type TEXT NOT NULL, body TEXT NOT NULL, status TEXT NOT NULL CHECK(status IN ('waiting','delivered','dead')),
+  type TEXT NOT NULL, body TEXT NOT NULL,
+  status TEXT NOT NULL CHECK(status IN ('waiting','delivered','dead')),
   attempts INTEGER NOT NULL, next_at REAL NOT NULL, owner TEXT, lease_until REAL, answered INTEGER,
   error TEXT, created_at REAL NOT NULL, updated_at REAL NOT NULL, UNIQUE(hook, event_id))""",
     "CREATE INDEX webhook_deliveries_due ON webhook_deliveries(hook, next_at) WHERE status='waiting'",
