@@ -94,6 +94,17 @@ async def test_what_is_never_taken_is_given_up_and_can_be_tried_anew(
         await settled(store, "team", delivered=1, dead=0)
 
 
+async def test_no_moment_that_an_endpoint_names_takes_the_host_down(
+    store: Any, endpoints: Any, hooks: Any, telling: Any, asked: Any
+) -> None:
+    no_moment = "Retry-After: Mon, 01 Jan 99999999999999999999 00:00:00 GMT"
+    team = await endpoints(f"503 Busy\r\n{no_moment}", "200 OK")
+    async with telling({"team": hooks(team.url)}):
+        await store.write(approvals.request, asked())
+        await settled(store, "team", delivered=1)
+    assert len(team.got) == 2
+
+
 async def test_an_endpoint_that_is_gone_for_good_is_not_tried_again(
     store: Any, endpoints: Any, hooks: Any, telling: Any, asked: Any
 ) -> None:

@@ -211,7 +211,7 @@ def _wait_asked(reply: FetchReply) -> float:
     asked: Any = reply.headers.get("retry-after", "")
     if asked.isascii() and asked.isdigit():
         return min(float(asked), _LONGEST_WAIT)
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, OverflowError):
         at, date = parsedate_to_datetime(asked), reply.headers.get("date", "")
         return min(max(0.0, (at - parsedate_to_datetime(date)).total_seconds()), _LONGEST_WAIT)
     return 0.0
