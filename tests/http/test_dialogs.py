@@ -121,3 +121,16 @@ async def test_a_change_of_the_settings_is_accepted_only_by_who_answers_for_them
         await served.call(token, "auto", "packhost_status", {})
     assert bool(served.shown) is counts
     assert ("_tenant" in served.host.workspace.accepted.variables) is counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_end_user_answers_at_no_dialog_what_a_program_of_their_name_asked(
+    served, project, mode
+) -> None:
+    with anyio.fail_after(PATIENCE):
+        await served.call(CALLER, mode, "workspace_write_file", WRITE)
+        result = await served.call(END_USER, mode, "workspace_write_file", WRITE)
+    assert served.shown == []
+    assert not (project / "src/plan.txt").exists()
+    assert "APPROVAL_REQUIRED" in result.content[0].text

@@ -44,7 +44,7 @@ def served(serve: Any, store: Any, transport: str) -> Any:
     @asynccontextmanager
     async def serving(owner: str = "host_1") -> AsyncIterator[Any]:
         def prepare(host: Any) -> None:
-            async def decide(id: str, verdict: str, *, by: str, channel: str) -> Row:
+            async def decide(id: str, verdict: str, *, by: str, channel: str, end_user: bool = False) -> Row:
                 if host.gate.approvals[id]["status"] != "pending":
                     raise Conflict("it is decided", status=host.gate.approvals[id]["status"])
                 host.gate.decide(id, verdict, by)

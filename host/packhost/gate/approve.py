@@ -329,11 +329,13 @@ class Approvals:
         signed: Signed | None = None,
         grant: NewGrant | None = None,
         session: str | None = None,
+        end_user: bool = False,
     ) -> ApprovalRow:
         """Record a person's answer; the first one wins.
 
         With `signed` it is an operator's. `grant` is given along with an approval that decides. With
-        `session` it is the end user's in whose session the run asks.
+        `session` it is the end user's in whose session the run asks, with `end_user` one that came from an
+        end user's dialog.
 
         :raises NotFound: when there is no such record, or none of that session's.
         :raises Conflict: when it is no longer pending, or this person has approved it already.
@@ -344,8 +346,8 @@ class Approvals:
         answer = ApprovalAnswer(verdict, by, channel, reason)
         if session is not None:
             answer = own(row, answer, session)
-        elif channel == "client" and withheld(row):  # a dialog of the end user's, whatever led to it
-            raise of_owner(row)
+        elif (channel == "client" and withheld(row)) or (end_user and prompt_of(row).owner):
+            raise of_owner(row)  # a dialog of the end user's, whatever led to it
         if signed is not None:
             said = statement_of(row, verdict, reason, by, signed.at)
             self._operators.check(said, signed, self._now())

@@ -27,7 +27,14 @@ def prompt_of(row: ApprovalRow, nested: bool | None = None) -> Prompt:
     inside = row.run_id is not None if nested is None else nested
     operator = row.assurance == "operator"
     return Prompt(
-        row.id, row.tool, row.prompt, row.expires_at, inside, operator=operator, withheld=withheld(row)
+        row.id,
+        row.tool,
+        row.prompt,
+        row.expires_at,
+        inside,
+        operator=operator,
+        withheld=withheld(row),
+        owner=told(row)["approver"] == "owner",
     )
 
 

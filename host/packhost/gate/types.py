@@ -124,6 +124,8 @@ class Prompt:
     """Whether only an operator can answer, which no dialog can prove."""
     withheld: bool = False
     """Whether it is not put to whoever calls: an end user does not answer what is their owner's to answer."""
+    owner: bool = False
+    """Whether only whoever answers for the workspace may approve it, whoever asked for it first."""
 
     @property
     def waiting(self) -> str:

@@ -125,6 +125,12 @@ def may_decide(ctx: ServerRequestContext[Any, Any]) -> bool:
     return identity is None or identity.may("approvals:decide")
 
 
+def of_end_user(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Whether an end user is at this client, by a token of their own."""
+    identity = identity_of(ctx)
+    return identity is not None and identity.role == "end-user"
+
+
 def may_accept(ctx: ServerRequestContext[Any, Any]) -> bool:
     """Whether the person at this client's dialog answers for the workspace."""
     identity = identity_of(ctx)
@@ -149,7 +155,7 @@ def identify(ctx: ServerRequestContext[Any, Any], own: str) -> Caller:
         session_id=session,
         attended=can_ask(ctx),
         secrets=identity is None or identity.may("secrets:read"),
-        end_user=identity is not None and identity.role == "end-user",
+        end_user=of_end_user(ctx),
         tenant=None if identity is None else identity.tenant,
     )
 

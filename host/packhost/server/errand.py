@@ -201,7 +201,9 @@ class Errand:
             return
         id = asked.prompt.approval_id
         try:
-            row = await self._board.decide(id, verdict, by=self.by, channel="client")
+            row = await self._board.decide(
+                id, verdict, by=self.by, channel="client", end_user=self.ways.end_user
+            )
         except Conflict as conflict:
             if conflict.data.get("status") == "pending":
                 asked.settle(Answer("unanswered", reason=conflict.message))
@@ -255,7 +257,7 @@ class Errand:
 
 
 async def put_on_record(
-    board: Board, key: str, asked: Mapping[str, Any], result: types.ElicitResult, by: str
+    board: Board, key: str, asked: Mapping[str, Any], result: types.ElicitResult, by: str, ways: Ways
 ) -> bool:
     """Record the answer to a question of a call that another host has; whether it is dismissed instead."""
     id, params = key.partition(".")[0], asked.get("params", {})
@@ -268,7 +270,7 @@ async def put_on_record(
             content = result.content if result.action == "accept" and fields else None
             await board.give(id, result.action, content, by=by, channel="client")
         elif (verdict := _VERDICTS.get(meaning(result))) is not None:
-            await board.decide(id, verdict, by=by, channel="client")
+            await board.decide(id, verdict, by=by, channel="client", end_user=ways.end_user)
         else:
             return True
     except PackhostError as error:

@@ -11,7 +11,7 @@ from mcp.server.context import ServerRequestContext
 
 from packhost.gate.questions import PREFIX
 from packhost.gate.types import Prompt
-from packhost.server.callers import can_ask, can_link, is_modern, may_decide
+from packhost.server.callers import can_ask, can_link, is_modern, may_decide, of_end_user
 
 FORM: Final[types.ElicitRequestedSchema] = {"type": "object", "properties": {}}
 """No field at all: accepting the form alone approves."""
@@ -29,6 +29,8 @@ class Ways:
     modern: bool = True
     decides: bool = True
     """Whether the client's word counts for a decision; what a tool asks may be filled in all the same."""
+    end_user: bool = False
+    """Whether an end user is behind it, whose word counts for what is theirs to approve alone."""
 
     @property
     def any(self) -> bool:
@@ -41,10 +43,14 @@ class Ways:
         A link is for what no form can prove, and for a client that knows no form. That a person agrees to
         open it decides nothing.
         """
-        if not self.link or prompt.withheld or prompt.form is not None or prompt.url is not None:
+        if not self.link or self._withholds(prompt) or prompt.form is not None or prompt.url is not None:
             return None
         url = self.console() if prompt.operator or not (self.form and self.decides) else None
         return None if url is None else f"{url}/console/approvals/{prompt.approval_id}"
+
+    def _withholds(self, prompt: Prompt) -> bool:
+        # a program of the same name may have asked first, and then the record speaks of no end user
+        return prompt.withheld or (self.end_user and prompt.owner)
 
     def takes(self, id: str) -> bool:
         """Whether an answer of this client counts for a question of that id."""
@@ -63,7 +69,7 @@ class Ways:
             id = None if self.modern else prompt.approval_id
             params = types.ElicitRequestURLParams(message=text, url=url, elicitation_id=id)
             return types.ElicitRequest(params=params)
-        if not self.form or prompt.withheld or not self.takes(prompt.approval_id):
+        if not self.form or self._withholds(prompt) or not self.takes(prompt.approval_id):
             return None
         schema = FORM if prompt.form is None else dict(prompt.form)
         form = types.ElicitRequestFormParams(message=prompt.text, requested_schema=schema)
@@ -74,7 +80,7 @@ def ways_of(ctx: ServerRequestContext[Any, Any], console: Callable[[], str | Non
     """The ways to the person behind a request."""
     modern = is_modern(ctx)
     link = can_link(ctx) and (modern or ctx.protocol_version == _LINKED)
-    return Ways(can_ask(ctx), link, console, modern, may_decide(ctx))
+    return Ways(can_ask(ctx), link, console, modern, may_decide(ctx), of_end_user(ctx))
 
 
 def linked(prompt: Prompt) -> str:

@@ -259,7 +259,7 @@ class Tasks:
             if errand is not None:
                 await errand.answer(key, result)
             elif key in row.asked and (_linked(row.asked[key]) or ways.takes(key)):
-                await self._answer_afar(row, key, result, caller.principal)
+                await self._answer_afar(row, key, result, caller.principal, ways)
         return {}
 
     async def cancel(self, ctx: Context, params: TaskParams, caller: Caller, ways: Ways) -> dict[str, Any]:
@@ -317,9 +317,11 @@ class Tasks:
             self._host.tasks.start_soon(self._heed, found)
         return found
 
-    async def _answer_afar(self, row: TaskRow, key: str, result: types.ElicitResult, by: str) -> None:
+    async def _answer_afar(
+        self, row: TaskRow, key: str, result: types.ElicitResult, by: str, ways: Ways
+    ) -> None:
         """Put an answer on record for the host that has the call; it finds it there."""
-        if await put_on_record(self._board, key, row.asked[key], result, by):
+        if await put_on_record(self._board, key, row.asked[key], result, by, ways):
             await self._board.wish(row.id, dismissed=(key,))
 
 
