@@ -212,6 +212,30 @@ async def test_with_an_operator_only_the_passphrase_allows(host: Host, person: A
 # always allow
 
 
+async def test_who_may_not_give_grants_allows_nothing_for_good_nor_raises_a_session(
+    host: Host, browser: Any
+) -> None:
+    approval = await ask(host)
+    (asked_for,) = await pending(host)
+    for scopes, act in (
+        (["approvals:read", "approvals:decide"], "decide"),
+        (["runs:read", "sessions:write"], "raise"),
+    ):
+        someone = browser()
+        made = await host.control.request("tokens.new", {"role": "operator", "scopes": scopes})
+        await someone.enter(token=made["token"])
+        if act == "decide":
+            params = {"id": approval, "verdict": "approve", "always": {"any": ["content"]}}
+            given = {"session": someone.cookie, "op": "approvals.decide", "params": params}
+        else:
+            params = {"id": asked_for["session_id"], "level": "autonomous"}
+            given = {"session": someone.cookie, "op": "sessions.raise", "params": params}
+        with pytest.raises(Exception, match="may not do this"):
+            await host.control.request("console.act", given)
+    assert (await host.control.request("grants.list", {}))["grants"] == []
+    assert [one["id"] for one in await pending(host)] == [approval]
+
+
 def chosen(page: str) -> str:
     found = re.search(r'name="shown" value="(\w*)"', page)
     assert found is not None

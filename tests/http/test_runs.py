@@ -440,6 +440,16 @@ async def test_always_allow_gives_a_grant_that_can_be_taken_back(served) -> None
         assert (await operator.post(f"/v1/grants/{grant}/revoke")).status_code == 409
 
 
+async def test_who_may_decide_and_give_no_grants_allows_nothing_for_good(served) -> None:
+    scopes = ["approvals:read", "approvals:decide"]
+    async with served.client() as client, served.client("operator", "ann", scopes=scopes) as operator:
+        value = await paused(client)
+        where = f"/v1/approvals/{value['pausedReason']['approvalId']}/decide"
+        answer = await operator.post(where, json={"decision": "approve", "always": {"any": ["content"]}})
+        assert (answer.status_code, answer.json()["scope"]) == (403, "grants:write")
+        assert (await operator.post(where, json={"decision": "approve"})).status_code == 200
+
+
 async def test_one_lowers_ones_own_session_and_only_an_operator_raises(served) -> None:
     body: Callable[[str], dict[str, str]] = lambda level: {"level": level}  # noqa: E731
     async with served.client() as client, served.client("operator", "ann") as operator:

@@ -51,6 +51,17 @@ RIGHTS: Final[Mapping[str, Right]] = {
 """The operations that a console may ask for, and what a session must be allowed for each."""
 
 
+def rights_of(op: str, given: Mapping[str, Any]) -> tuple[Right, ...]:
+    """What a session must be allowed for an operation; nothing where no console may ask for it."""
+    right = RIGHTS.get(op)
+    if right is None:
+        return ()
+    if op == "approvals.decide" and given.get("always") is not None:
+        return (right, "grants:write")  # a grant is given along
+    # more autonomy is an answer to whatever will be asked
+    return (right, "approvals:decide") if op == "sessions.raise" else (right,)
+
+
 async def nonce(parts: Parts, params: Mapping[str, Any]) -> Any:
     """What an operator signs to sign in; good once, for two minutes."""
     return {
@@ -252,9 +263,9 @@ async def act(parts: Parts, params: Mapping[str, Any], operations: Mapping[str, 
     given = params.get("params", {})
     if not isinstance(given, dict):
         raise InvalidInput("`params` is no object", hint="give an object")
-    right = RIGHTS.get(op)
-    if right is None or not identity_of(row).may(right):
-        raise _forbidden(row, right or op)
+    rights, who = rights_of(op, given), identity_of(row)
+    if (lacking := next((right for right in rights if not who.may(right)), None)) or not rights:
+        raise _forbidden(row, lacking or op)
     return await operations[op](replace(parts, principal=row.principal), given)
 
 
@@ -290,4 +301,5 @@ def _refused(what: str, hint: str, **data: Any) -> PackhostError:
 
 
 def _forbidden(row: ConsoleRow, what: str) -> PackhostError:
-    return _refused(f"who is signed in as {row.role} may not do this (`{what}`)", "sign in as an operator")
+    hint = "use a token with that scope" if row.role == "operator" else "sign in as an operator"
+    return _refused(f"who is signed in as {row.role} may not do this (`{what}`)", hint)

@@ -56,7 +56,9 @@ class Decision(Model):
         validation_alias=AliasChoices("run_id", "executionId"),
         description="The run that asks; 404 where it is another.",
     )
-    always: Always | None = Field(None, description="Not for an end user.")
+    always: Always | None = Field(
+        None, description="Not for an end user; a token needs `grants:write` beside."
+    )
     signed: Signed | None = Field(None, description="Needed to approve where an operator is set up.")
 
 
@@ -222,6 +224,7 @@ async def approvals_decide(call: Call) -> Reply:
         "signed": body.signed.model_dump() if body.signed else None,
     }
     if body.always is not None:
+        call.demand("grants:write")
         params["always"] = body.always.model_dump(exclude_none=True)
     with _told():
         return Reply(await people.approvals_decide(call.parts, params))

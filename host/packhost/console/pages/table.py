@@ -12,7 +12,7 @@ PAGES: Final = (
     Page("/approvals", approvals.history, "approvals:read"),
     Page("/approvals/{id}", approvals.show, "approvals:read"),
     Page("/approvals/{id}/whole", approvals.whole, "approvals:read"),
-    Page("/approvals/{id}/always", approvals.always, "approvals:decide"),
+    Page("/approvals/{id}/always", approvals.always, "grants:write"),
     Page("/questions/{id}", questions.show, "approvals:read"),
     Page("/runs", runs.listing, "runs:read", "Runs", "r"),
     Page("/runs/{id}", runs.show, "runs:read"),
@@ -31,7 +31,7 @@ PAGES: Final = (
 )
 ACTIONS: Final = (
     Action("/approvals/{id}/decide", approvals.decide, "approvals:decide"),
-    Action("/approvals/{id}/always", approvals.allow_always, "approvals:decide"),
+    Action("/approvals/{id}/always", approvals.allow_always, "grants:write"),
     Action("/questions/{id}", questions.answer, "approvals:decide"),
     Action("/questions/{id}/decline", questions.decline, "approvals:decide"),
     Action("/runs/{id}/do/{what}", runs.steer, "runs:write"),
