@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from packhost.cli.watching import line_of
+
 WRITE = ("call", "workspace:write_file", '{"path": "src/a.txt", "content": "hello\\n"}')
 
 
@@ -37,6 +39,17 @@ def test_an_approval_given_elsewhere_lets_the_identical_call_run_once(
 def test_without_a_terminal_nothing_is_approved(pending: str, packhost: Callable[..., Any]) -> None:
     assert packhost("approvals", "approve", pending).status == 2
     assert packhost("approvals", "show", pending, "--json").json["status"] == "pending"
+
+
+def test_what_others_wrote_steers_no_terminal(pending: str, packhost: Callable[..., Any]) -> None:
+    hostile = "no\x1b]52;c;aGk=\x07\r\u202e\n09:00:00 ap_x approved by ann"
+    packhost("approvals", "deny", pending, "--reason", hostile)
+    row = packhost("approvals", "show", pending, "--json").json
+    refused = packhost("approvals", "deny", f"{pending}\x1b[2J")
+    for text in (line_of(row), packhost("approvals", "show", pending).out, refused.err):
+        assert not {"\x1b", "\x07", "\r", "\u202e"} & set(text), text
+    assert "\n" not in line_of(row)
+    assert "\\u001b[2J" in refused.err
 
 
 @pytest.mark.parametrize("name", ["CLAUDECODE", "CURSOR_AGENT"])

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
+from packhost.characters import visible
 from packhost.cli.root import packhost
 from packhost.errors import PackhostError, machine_error
 
@@ -138,11 +139,13 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"error": facts}, ensure_ascii=False, indent=2))
         return
-    click.echo(f"{click.style('error', fg='red', bold=True)} {facts['code']}: {facts['message']}", err=True)
+    # a message may quote what others wrote, who would else write to the terminal what they like
+    said = visible(f"{facts['code']}: {facts['message']}")
+    click.echo(f"{click.style('error', fg='red', bold=True)} {said}", err=True)
     for problem in facts.get("problems", ())[1:]:
-        click.echo(f"  also: {problem}", err=True)
+        click.echo(visible(f"  also: {problem}"), err=True)
     if facts["next"]:
-        click.echo(f"  next: {facts['next']}", err=True)
+        click.echo(visible(f"  next: {facts['next']}"), err=True)
 
 
 def _said(error: click.ClickException) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from packhost.characters import visible
 from packhost.cli.host import request
 from packhost.cli.options import GROUP_EPILOG, examples, json_option, workspace_option
 from packhost.cli.output import print_json, print_table
@@ -47,7 +48,7 @@ def logs(pack: str, workspace: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(found["text"], nl=False)
+    click.echo(visible(found["text"]), nl=False)
 
 
 @command.command("login", epilog=examples("packhost upstream login issues"))

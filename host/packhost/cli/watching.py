@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import click
@@ -15,6 +15,10 @@ from packhost.cli.reaching import Pending, WhicheverHost
 from packhost.cli.run import innermost
 from packhost.cli.terminal import person_at_hand
 from packhost.cli.times import left
+from packhost.gate.display import label
+
+_REASON: Final = 1_000
+"""Characters of a reason that are shown."""
 
 
 def watch(workspace: Path | None, *, once: bool, as_json: bool, bell: bool) -> None:
@@ -59,6 +63,6 @@ def line_of(row: dict[str, Any]) -> str:
     if row["status"] == "pending":
         headline = row["prompt"].partition("\n")[0]
         return f"{when} {row['id']} waits {left(row['expires_at'] - time.time())}: {headline}"
-    by = f" by {row['decided_by']}" if row["decided_by"] else ""
-    reason = f": {row['reason']}" if row["reason"] else ""
+    by = f" by {label(row['decided_by'])}" if row["decided_by"] else ""
+    reason = f": {label(row['reason'], _REASON)}" if row["reason"] else ""
     return f"{when} {row['id']} {row['status']}{by}{reason}"
