@@ -6,6 +6,7 @@ enters is held to the form as it was asked, and approves nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from packhost.errors import Conflict, InvalidInput, PackhostError
 from packhost.gate.approve import unattended
 from packhost.gate.configuration import Terms
 from packhost.gate.context import GateContext
-from packhost.gate.display import as_text, label, one_line, quoted, shorten, visible
+from packhost.gate.display import as_text, label, one_line, quoted, shorten
 from packhost.gate.questions import PREFIX, Questions
 from packhost.gate.types import Asker, Prompt
 from packhost.kinds.eliciting import Elicitation, Elicited
@@ -37,6 +38,9 @@ LONGEST: Final = 8_000
 _TRIES: Final = 3
 """How often a client is asked again whose answer does not fit the form."""
 _LINK: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+_LINKS: Final = re.compile(r"[\x21-\x5b\x5d-\x7e]+")
+_HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
+"""What every browser takes for the same host as whoever reads it; another name is written as `xn--`."""
 _TOP: Final = frozenset({"$schema", "type", "properties", "required", "title", "description"})
 _ANY: Final = frozenset({"type", "title", "description", "default"})
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
@@ -207,7 +211,8 @@ def _link_faults(url: str) -> Iterator[str]:
         host = parts.hostname
     except ValueError:
         host = None
-    if host is None or parts.scheme not in ("https", "http") or len(url) > LONGEST or visible(url) != url:
+    plain = host is not None and _LINKS.fullmatch(url) and _HOST.fullmatch(host)
+    if not plain or parts.scheme not in ("https", "http") or len(url) > LONGEST:
         yield "its link is no address of the web"
     elif parts.scheme == "http" and host not in ("127.0.0.1", "localhost", "::1"):
         yield "its link is not encrypted"
