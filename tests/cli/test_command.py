@@ -48,6 +48,7 @@ def test_the_demo_holds(command: list[str], empty: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_call_at_a_real_terminal_is_answered_there_and_not_by_its_input(
     command: list[str], workspace: Path
 ) -> None:
@@ -94,6 +95,7 @@ def host(command: list[str], workspace: Path) -> Iterator[subprocess.Popen[bytes
         running.wait(PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_command_asks_the_host_that_holds_the_workspace(
     host: subprocess.Popen[bytes], packhost: Callable[..., Any]
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_command_asks_the_host_that_holds_the_workspace(
     assert (ran.status, ran.json["error"]["code"]) == (2, "NOT_FOUND")
 
 
+@pytest.mark.slow
 def test_a_run_is_steered_in_its_host_and_goes_on_here_when_that_is_gone(
     host: subprocess.Popen[bytes], workspace: Path, packhost: Callable[..., Any], person: Callable[..., Any]
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_run_is_steered_in_its_host_and_goes_on_here_when_that_is_gone(
     assert (workspace / "src/turn.txt").read_text() == "turned"
 
 
+@pytest.mark.slow
 def test_a_run_is_ended_in_its_host(host: subprocess.Popen[bytes], packhost: Callable[..., Any]) -> None:
     run = packhost(*BACKGROUND, "--json").json["value"]["run_id"]
     packhost("runs", "abort", run, "--reason", "wrong branch")

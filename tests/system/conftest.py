@@ -271,10 +271,15 @@ def era(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(
-    params=[("stdio", "auto"), ("stdio", "legacy"), ("http", "auto"), ("http", "legacy"), ("sse", "legacy")],
-    ids="-".join,
-)
+SLOW_WAYS = [("http", "auto"), ("http", "legacy"), ("sse", "legacy")]
+WAYS = [
+    ("stdio", "auto"),
+    ("stdio", "legacy"),
+    *(pytest.param(way, marks=pytest.mark.slow) for way in SLOW_WAYS),
+]
+
+
+@pytest.fixture(params=WAYS, ids="-".join)
 def way(request: pytest.FixtureRequest) -> tuple[str, str]:
     """Each transport that a client can come by, in each era that it carries."""
     transport, era = request.param

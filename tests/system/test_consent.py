@@ -8,7 +8,7 @@ import subprocess
 import anyio
 import pytest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 WIDER = "packhost: 1\nbound: [path read **, path write src/**, path write .agent-runtime/**]\n"
 
@@ -52,6 +52,31 @@ async def test_a_narrowing_edit_is_live_at_once_and_clients_hear_of_it(world):
                 async for _ in heard:
                     break
         assert "workspace_write_file" not in await names(client)
+
+
+async def test_another_name_counts_once_it_is_accepted_and_clients_hear_of_it(world):
+    async with world.client() as client:
+        world.write("packhost.yaml", "packhost: 1\nnames: {'workspace:read_file': look}\n")
+        assert "workspace_read_file" in await names(client)
+        async with client.listen(tools_list_changed=True) as heard:
+            world.accept()
+            with anyio.fail_after(10):
+                async for _ in heard:
+                    break
+        listed = {tool.name: tool.meta for tool in (await client.list_tools()).tools}
+        assert "workspace_read_file" not in listed
+        assert (listed["look"]["packhost/tool"], listed["look"]["packhost/own_name"]) == (
+            "workspace:read_file",
+            "workspace_read_file",
+        )
+        refused = await client.call_tool("workspace_read_file", {"path": "packhost.yaml"})
+        assert "did you mean `look`?" in refused.content[0].text.lower()
+        assert await code(client, "look", {"path": "packhost.yaml"}) == "ok"
+    shown = world.run("tools", "show", "workspace:read_file").stdout
+    assert "look, by `names` in packhost.yaml; its own is workspace_read_file" in " ".join(shown.split())
+    (row,) = [one for one in world.json("tools", "list", "--json")["tools"] if one["wire"] == "look"]
+    assert (row["tool"], row["own_name"]) == ("workspace:read_file", "workspace_read_file")
+    assert "on the wire look" in world.run("tools", "list").stdout
 
 
 async def test_a_broken_edit_keeps_the_last_good_file_and_says_so(world):

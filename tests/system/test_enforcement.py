@@ -11,6 +11,7 @@ from packhost.sandbox import landlock
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.slow,
     pytest.mark.skipif(landlock.detect() < landlock.SCOPES, reason="this kernel does not enforce everything"),
 ]
 

@@ -54,6 +54,7 @@ async def test_a_write_happens_once_a_person_accepts(world, connect, dialog):
 @pytest.mark.parametrize(
     ("answer", "code"), [("decline", "APPROVAL_DENIED"), ("cancel", "APPROVAL_REQUIRED")]
 )
+@pytest.mark.slow
 async def test_a_write_that_nobody_accepts_does_not_happen(world, dialog, era, answer, code):
     world.write("packhost.yaml", ASKED)
     world.accept()
@@ -63,6 +64,7 @@ async def test_a_write_that_nobody_accepts_does_not_happen(world, dialog, era, a
     assert not (world.root / "src").exists()
 
 
+@pytest.mark.slow
 async def test_all_of_it_is_on_record(world, dialog):
     world.write("packhost.yaml", ASKED)
     world.accept()
@@ -97,6 +99,7 @@ OUTSIDE = (
 )
 
 
+@pytest.mark.slow
 async def test_no_spelling_of_a_path_leads_outside(world):
     world.write("packhost.yaml", "packhost: 1\nbound: [path read src/**, path write src/**]\n")
     world.accept()

@@ -124,6 +124,7 @@ def test_a_port_that_is_taken_is_a_clear_error(start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
 def test_a_signal_stops_the_server_although_a_stream_is_open(start, number) -> None:
     process = start("http", "127.0.0.1:0")
     url = process.stderr_line().split()[-1]
@@ -165,6 +166,7 @@ def test_a_connections_owner_is_found_by_both_ports(tmp_path, port, uids) -> Non
     assert owners(port, 8080, (table, tmp_path / "missing")) == uids
 
 
+@pytest.mark.slow
 def test_an_http_client_that_is_killed_leaves_the_server_alive(url) -> None:
     code = (
         "import anyio, sys\nfrom mcp import Client\n"
