@@ -116,7 +116,6 @@ FILES = st.recursive(
 
 @slower
 @given(st.dictionaries(KEYS, FILES, max_size=6), st.booleans())
-@pytest.mark.slow
 def test_any_file_is_a_configuration_or_an_error_of_ours(data: dict[str, Any], versioned: bool) -> None:
     source = json.dumps({"packhost": 1, **data} if versioned else data).encode()
     with contextlib.suppress(PackhostError):
