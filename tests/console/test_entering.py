@@ -253,6 +253,20 @@ async def test_a_stolen_cookie_does_nothing_in_another_accounts_process(
     assert (await thief.get("/account")).status_code == 403
 
 
+async def test_nor_does_one_of_a_session_that_a_token_opened_here(
+    host: Host, root: Root, browser: Open
+) -> None:
+    made = await host.control.request("tokens.new", {"role": "operator"})
+    elsewhere = Console(host.control, own_name(root.hash), own=lambda scope: False)
+    owner, stranger, thief = browser(), browser(elsewhere), browser(elsewhere)
+    await owner.enter(token=made["token"])
+    await stranger.enter(token=made["token"])
+    thief.cookie = owner.cookie
+    assert (await thief.get("/account")).status_code == 403
+    assert (await owner.get("/account")).status_code == 200
+    assert (await stranger.get("/account")).status_code == 200
+
+
 # the end
 
 

@@ -180,7 +180,7 @@ class Console:
             if not error.data.get("signed_out"):
                 raise
             return self._strange(request, error)
-        if whose["way"] != "token" and not self._own(request.scope):
+        if whose["way"] != "foreign-token" and not self._own(request.scope):
             raise PackhostError(
                 "this session is for processes of the account that opened it",
                 code="POLICY_DENIED",

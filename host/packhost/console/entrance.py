@@ -100,7 +100,7 @@ class Entrance:
             _only(own)
             return {"ticket": form.get("ticket").strip()}
         if form.get("token").strip():
-            return {"token": form.get("token").strip()}
+            return {"token": form.get("token").strip(), "foreign": not own}
         raise InvalidInput("nothing was given to sign in with", hint="run `packhost console`")
 
     async def unsealed(self, passphrase: str, own: bool) -> Signer:

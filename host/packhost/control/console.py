@@ -81,6 +81,8 @@ async def ticket(parts: Parts, params: Mapping[str, Any]) -> Any:
 async def login(parts: Parts, params: Mapping[str, Any]) -> Any:
     """Open a session by a `ticket`, a `token`, or an operator's signature over a `nonce`; gives its secret.
 
+    A token may come from another account's process, which is `foreign`: only such a session serves these.
+
     :raises PackhostError: `POLICY_DENIED` when it is not known, was used, or is no operator's or auditor's.
     """
     if params.get("ticket") is not None:
@@ -100,7 +102,8 @@ async def login(parts: Parts, params: Mapping[str, Any]) -> Any:
                 f"a token of the role `{row.role}` opens no console", "use an operator's or an auditor's"
             )
         parts.store.post(tokens.used, row.id)
-        return await _enter(parts, "token", row.principal, row.role, row.scopes, row.id)
+        way: Way = "foreign-token" if params.get("foreign") is True else "token"
+        return await _enter(parts, way, row.principal, row.role, row.scopes, row.id)
     signed = _prove(parts, params, "signing in needs an operator")
     return await _enter(parts, "passkey" if is_assertion(signed.signature) else "passphrase", parts.principal)
 

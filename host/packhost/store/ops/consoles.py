@@ -19,7 +19,8 @@ from packhost.journal import canonical
 from packhost.rules.identities import Right, Role
 from packhost.store.base import Reading, Tx
 
-Way = Literal["ticket", "token", "passphrase", "passkey"]
+Way = Literal["ticket", "token", "foreign-token", "passphrase", "passkey"]
+"""How somebody signed in; `foreign-token` by a token from another account's process, or by a proxy's."""
 LONGEST: Final = 12 * 3_600.0
 """Seconds after which a session ends, whatever is done in it."""
 IDLE: Final = 3_600.0
