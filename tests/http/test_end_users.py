@@ -239,6 +239,16 @@ async def test_an_end_user_raises_no_level(served) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
 
 
+async def test_an_end_user_takes_no_operators_pause_over_by_pausing_as_well(served) -> None:
+    async with served.client("end-user", "ann") as ann, served.client("operator", "bob") as bob:
+        envelope = await paused(ann, agent="shop")
+        path = f"/v1/runs/{envelope['agentExecutionId']}"
+        await bob.post(f"{path}/pause", json={"reason": "wait"})
+        await ann.post(f"{path}/pause", json={})
+        assert (await ann.post(f"{path}/resume", json={})).status_code == 403
+        assert (await bob.post(f"{path}/resume", json={})).status_code in (200, 202)
+
+
 async def test_a_run_that_an_operator_paused_is_not_an_end_users_to_resume(served) -> None:
     async with served.client("end-user", "ann") as ann, served.client("operator", "bob") as bob:
         envelope = await paused(ann, agent="shop")

@@ -57,16 +57,17 @@ async def runs_events(parts: Parts, params: Mapping[str, Any]) -> Any:
 
 
 async def runs_pause(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """A person pauses a run; only a person resumes it then."""
-    run_id = text(params, "id")
-    await parts.runs.pause_by_person(run_id, by=parts.principal, reason=text(params, "reason", ""))
+    """A person pauses a run; only a person resumes it then. An `end_user` takes over no other's pause."""
+    run_id, yields = text(params, "id"), params.get("end_user") is True
+    reason = text(params, "reason", "")
+    await parts.runs.pause_by_person(run_id, by=parts.principal, reason=reason, yields=yields)
     return await _after(parts, run_id)
 
 
 async def runs_resume(parts: Parts, params: Mapping[str, Any]) -> Any:
-    """A person lets a paused or interrupted run go on."""
-    run_id = text(params, "id")
-    await parts.runs.resume_by_person(run_id, by=parts.principal)
+    """A person lets a paused or interrupted run go on; an `end_user` none that another person paused."""
+    run_id, yields = text(params, "id"), params.get("end_user") is True
+    await parts.runs.resume_by_person(run_id, by=parts.principal, yields=yields)
     return await _after(parts, run_id)
 
 

@@ -29,7 +29,7 @@ CLIENT = "client:"
 class Resumption:
     """How somebody wants a run to go on; `answers` by the calls' ids, each `{text, is_error}`.
 
-    `epoch` is that in which the run was last seen.
+    `epoch` is that in which the run was last seen. Whoever `yields` leaves another person's pause theirs.
     """
 
     by: str
@@ -38,6 +38,7 @@ class Resumption:
     checkpoint: str | None = None
     answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     amend: Amend | None = None
+    yields: bool = False
 
     @property
     def bound(self) -> bool:
@@ -61,7 +62,7 @@ def resume(tx: Tx, id: str, owner: str, ttl: float, wanted: Resumption) -> int |
     Raises what `RunService.resume` raises; then nothing was changed.
     """
     row = executions.get(tx, id)
-    check_person(row, wanted.by)
+    check_person(row, wanted.by, wanted.yields)
     state: dict[str, Any] = json.loads(row.state_json) if row.state_json else {}
     _check_pause(tx, row, state, wanted)
     if wanted.amend is not None and (more := wanted.amend(json.loads(row.spec_json)["spec"], state)):

@@ -102,13 +102,16 @@ def pause(tx: Tx, id: str, by: str, reason: str) -> ExecutionStatus:
     return status
 
 
-def pause_for_person(tx: Tx, id: str, by: str, reason: str) -> ExecutionStatus:
+def pause_for_person(tx: Tx, id: str, by: str, reason: str, yields: bool = False) -> ExecutionStatus:
     """Have a run pause until a person lets it go on, also one that paused for another reason.
+
+    Whoever `yields`, an end user, leaves another person's pause theirs.
 
     Raises `NotFound`, or `Conflict` when it has ended.
     """
     status = executions.request_pause(tx, id, by, reason)
-    if executions.get(tx, id).paused_by != by:
+    paused_by = executions.get(tx, id).paused_by or ""
+    if paused_by != by and not (yields and paused_by.startswith(PERSON)):
         _hold(tx, id, by, reason)
     return status
 
@@ -118,12 +121,16 @@ def _hold(tx: Tx, id: str, by: str, reason: str) -> None:
     tx.emit("run.pause_requested", {"reason": reason}, execution_id=id, actor=by)
 
 
-def check_person(row: ExecutionRow, by: str) -> None:
+def check_person(row: ExecutionRow, by: str, yields: bool = False) -> None:
     """Raise `PackhostError` with `APPROVAL_REQUIRED` where a person paused a run and no person resumes it.
 
+    Whoever `yields` lets go on what they paused themselves, and no other person's.
     Asked in the transaction that lets it go on, so that no pause of a person's is passed by an instant.
     """
-    if row.ended or not (row.paused_by or "").startswith(PERSON) or by.startswith((PERSON, HOST)):
+    paused_by = row.paused_by or ""
+    if row.ended or not paused_by.startswith(PERSON) or paused_by == by:
+        return
+    if by.startswith((PERSON, HOST)) and not yields:
         return
     raise PackhostError(
         f"a person paused run `{row.id}`",
@@ -132,7 +139,7 @@ def check_person(row: ExecutionRow, by: str) -> None:
     )
 
 
-def withdraw_pause(tx: Tx, id: str, by: str) -> bool:
+def withdraw_pause(tx: Tx, id: str, by: str, yields: bool = False) -> bool:
     """Take back a pause that a running run has not reached; whether there was one.
 
     Raises `NotFound`, `Conflict` when the run is being ended, and what `check_person` raises.
@@ -140,7 +147,7 @@ def withdraw_pause(tx: Tx, id: str, by: str) -> bool:
     row = executions.get(tx, id)
     if row.status != "running" or not row.pause_requested:
         return False
-    check_person(row, by)
+    check_person(row, by, yields)
     if row.abort_requested:
         raise executions.conflict(tx, id)
     tx.execute(

@@ -221,14 +221,20 @@ class Runs:
         self._mine(run_id, context)
         return await self._abort(run_id, f"client:{context.client}", reason)
 
-    async def pause_by_person(self, run_id: str, by: str, reason: str = "") -> RunView:
-        """A person's own act: the run pauses and only a person lets it go on."""
-        await self._store.write(ops.pause_for_person, run_id, f"{ops.PERSON}{by}", reason)
+    async def pause_by_person(
+        self, run_id: str, by: str, reason: str = "", *, yields: bool = False
+    ) -> RunView:
+        """A person's own act: the run pauses and only a person lets it go on; see `resume_by_person`."""
+        await self._store.write(ops.pause_for_person, run_id, f"{ops.PERSON}{by}", reason, yields)
         return self._view(run_id)
 
-    async def resume_by_person(self, run_id: str, by: str) -> RunView:
-        """A person's own act: the run goes on in the background, whoever paused it."""
-        return await self._resume(self._store.read(executions.get, run_id), f"{ops.PERSON}{by}")
+    async def resume_by_person(self, run_id: str, by: str, *, yields: bool = False) -> RunView:
+        """A person's own act: the run goes on in the background, whoever paused it.
+
+        Whoever `yields`, an end user, lets go on no run that another person paused.
+        """
+        row = self._store.read(executions.get, run_id)
+        return await self._resume(row, f"{ops.PERSON}{by}", yields=yields)
 
     async def abort_by_person(self, run_id: str, by: str, reason: str = "") -> RunView:
         """A person's own act: the run ends now."""
@@ -271,15 +277,16 @@ class Runs:
         checkpoint: str | None = None,
         answers: Mapping[str, Mapping[str, Any]] | None = None,
         amend: Amend | None = None,
+        yields: bool = False,
     ) -> RunView:
         if row.kind == DIRECT:
             raise self._store.read(executions.conflict, row.id)
         self._membership.admit()
         self._engine.driver(row.kind)
         background = request_of(row).background or starter.startswith((ops.PERSON, ops.HOST))
-        wanted = Resumption(starter, row.epoch, background, checkpoint, answers or {}, amend)
+        wanted = Resumption(starter, row.epoch, background, checkpoint, answers or {}, amend, yields)
         running = row.status == "running" and not wanted.bound
-        if running and await self._store.write(ops.withdraw_pause, row.id, starter):
+        if running and await self._store.write(ops.withdraw_pause, row.id, starter, yields):
             return self._view(row.id)
         with anyio.CancelScope(shield=True):
             epoch = await self._store.write(resume_run, row.id, self._owner, self._lease, wanted)

@@ -239,8 +239,8 @@ async def result(call: Call) -> Reply:
 async def pause(call: Call) -> Reply:
     """`POST /v1/runs/{id}/pause`."""
     run_id = _steered(call)
-    params = {"id": run_id, "reason": call.body.reason}
     if _as_person(call):
+        params = {"id": run_id, "reason": call.body.reason, "end_user": call.identity.role == "end-user"}
         await records.runs_pause(call.parts, params)
     else:
         await _by_tool(call, PAUSE, {"run_id": run_id, "reason": call.body.reason})
@@ -267,7 +267,8 @@ async def resume(call: Call) -> Reply | ASGIApp:
     said = call.body.model_dump(exclude={"stream_response"})
     meant = {name: value for name, value in said.items() if value is not None}  # a result may be null
     if _as_person(call) and not meant:
-        await records.runs_resume(call.parts, {"id": run_id})
+        end_user = call.identity.role == "end-user"
+        await records.runs_resume(call.parts, {"id": run_id, "end_user": end_user})
     else:
         await _by_tool(call, RESUME, {"run_id": run_id, **meant})
     return await _answer(call, run_id, call.body.stream_response, started=False)
