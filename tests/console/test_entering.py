@@ -16,6 +16,7 @@ from packhost.console.app import Console, own_name
 from packhost.control.consoles import LASTS
 from packhost.errors import PackhostError
 from packhost.journal import digest
+from packhost.kinds.egress import FETCHED
 from packhost.store.ops import consoles
 from packhost.store.sqlite import STORE_NAME
 from packhost.workspace.root import Root
@@ -251,6 +252,15 @@ async def test_a_stolen_cookie_does_nothing_in_another_accounts_process(
     thief = browser(Console(host.control, own_name(root.hash), own=lambda scope: False))
     thief.cookie = person.cookie
     assert (await thief.get("/account")).status_code == 403
+
+
+async def test_a_handlers_fetch_does_not_even_see_the_page_to_sign_in(person: Any, browser: Open) -> None:
+    for one in (browser(), person):
+        answer = await one.get("/login", **{FETCHED: "1"})
+        assert (answer.status_code, "passphrase" in answer.text) == (403, False)
+    guess = await browser().post("/login", {FETCHED: "1", "Sec-Fetch-Site": "same-origin"}, ticket="x")
+    assert guess.status_code == 403
+    assert "a handler" in guess.text
 
 
 async def test_nor_does_one_of_a_session_that_a_token_opened_here(

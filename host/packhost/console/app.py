@@ -40,6 +40,7 @@ from packhost.console.render import environment
 from packhost.console.routes import Found, Routes
 from packhost.control.base import Control
 from packhost.errors import InvalidInput, PackhostError
+from packhost.kinds.egress import FETCHED
 
 log = logging.getLogger("packhost.console")
 _STATUS: Final = {
@@ -116,6 +117,8 @@ class Console:
         name = host_name(request.headers, self._name)
         if name is None:
             return Response("this console is not reached by that name\n", 421, media_type="text/plain")
+        if FETCHED in request.headers:
+            return Response("a handler's fetch is no person\n", 403, media_type="text/plain")
         path = request.scope["path"].removeprefix(BASE) or "/"
         if request.method not in ("GET", "HEAD", "POST"):
             return Response(status_code=405, headers={"Allow": "GET, HEAD, POST"})
