@@ -64,4 +64,4 @@ def login(pack: str, workspace: Path | None) -> None:
         click.launch(url)
 
     name = asyncio.run(sign_in(workspace, pack, show))
-    click.echo(f"signed in to {name}")
+    click.echo(f"signed in to {visible(name)}")
