@@ -84,6 +84,8 @@ async def test_a_shared_secret_among_the_keys_is_no_key(server, issuers) -> None
         ({"exp": "9999999999"}, "no time"),
         ({"exp": True}, "expired"),
         ({"exp": 1e400}, "cannot be"),
+        ({"exp": 10**400}, "no time"),
+        ({"exp": 1e15}, "no time"),
         ({"nbf": 9_999_999_999}, "not count yet"),
         ({"iat": 9_999_999_999}, "not count yet"),
         ({"nbf": "1"}, "no time"),
