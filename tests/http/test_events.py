@@ -176,7 +176,7 @@ async def test_a_run_that_is_unknown_or_anothers_is_not_found(records, accept) -
     theirs = await records.run("somebody")
     headers = {"Accept": accept}
     async with records.serve() as served, served.client() as client:
-        for id in (theirs, "run_none"):
+        for id in (theirs, "run_none", "run%0Anone", "%0A"):
             answer = await client.get(f"/v1/runs/{id}/events", headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
     async with records.serve() as served, served.client("auditor", "eve") as auditor:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _ANY: Final = ""
 """Stands for a segment in braces; an address has no empty segment."""
+
+
+class Below(Mount):
+    """A mount that takes every address below its path, also one with a line break in it."""
+
+    def __init__(self, path: str, app: ASGIApp) -> None:
+        super().__init__(path, app=app)
+        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
 
 
 class Addresses:

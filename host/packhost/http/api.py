@@ -6,11 +6,11 @@ import json
 from typing import Any, Final
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 
 from packhost.control.base import Parts
 from packhost.http import catalog, events, people, questions, runs
-from packhost.http.addresses import Addresses
+from packhost.http.addresses import Addresses, Below
 from packhost.http.auth import Authenticator
 from packhost.http.cursors import Cursors
 from packhost.http.envelopes import Envelope
@@ -247,7 +247,7 @@ class Api:
         inner += [Route(path, endpoint=Resource(self._shared, found)) for path, found in paths.items()]
         router = Addresses(inner, unknown)
         metadata = metadata_route(lambda: self.authenticator.settings)
-        return [Route("/v1", endpoint=unknown), Mount("/v1", app=router), metadata]
+        return [Route("/v1", endpoint=unknown), Below("/v1", router), metadata]
 
     async def _document(self, request: Any) -> Response:
         text = json.dumps(document(ENDPOINTS, self._version), ensure_ascii=False)
