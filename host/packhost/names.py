@@ -24,6 +24,8 @@ IDEMPOTENCY_KEY = "packhost/idempotency-key"
 """In a call's `_meta`: what names it, so that it does nothing twice however often it is sent."""
 INTENT = "packhost/intent"
 """In a call's `_meta`: `mandatory` where nothing may start before its intent is on record."""
+WIRE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+"""What every client and model provider takes as it is: of anything else some make `_`."""
 WIRE_LIMIT = 64
 """Longest wire name that every model provider takes."""
 CURSOR_LIMIT = 60
@@ -45,7 +47,7 @@ class ToolId(NamedTuple):
 
     @property
     def wire(self) -> str:
-        """`pack_tool`, used towards MCP clients and models."""
+        """`pack_tool`, used towards models, and MCP clients where the workspace gives no other name."""
         return f"{self.pack}_{self.tool}"
 
     def __str__(self) -> str:
@@ -59,6 +61,17 @@ def parse_tool(text: str) -> ToolId | None:
         if found and PACK_ID.match(pack) and TOOL_NAME.match(tool):
             return ToolId(pack, tool)
     return None
+
+
+def alike(wire: str) -> str:
+    """What two wire names have in common that one is easily taken for the other."""
+    return wire.casefold().replace("-", "_")
+
+
+def reserved(wire: str) -> bool:
+    """Whether a wire name looks like one of the host's own, or of a tool that is defined for one run."""
+    pack = alike(wire).partition("_")[0]
+    return pack in (RESERVED_PACK, INLINE_PACK)
 
 
 def new_id(prefix: str) -> str:

@@ -91,6 +91,11 @@ def fixture(name: str) -> Callable[[Fixture], Fixture]:
     return keep
 
 
+@fixture("test:greet")
+async def _(context: CallContext, arguments: Arguments) -> Any:
+    return f"Hello, {arguments['name']}!"
+
+
 @fixture("test:simple_text")
 async def _(context: CallContext, arguments: Arguments) -> Any:
     return "This is a simple text response for testing."

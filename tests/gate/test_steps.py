@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from packhost.errors import Place
-from packhost.gate.types import Completed, Refusal
+from packhost.gate.types import CallRequest, Completed, Refusal
 from packhost.rules.policy import Rule
 from packhost.rules.scopes import Layer, parse_scope
+from packhost.store.ops import calls
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +38,39 @@ async def test_an_unknown_tool_is_refused_with_the_nearest_name(bench):
     bench.tool("look")
     found = refusal(await bench.call("lok"))
     assert (found.code, found.data["near"]) == ("TOOL_NOT_FOUND", ["t_look"])
+
+
+async def test_a_tool_with_another_name_is_recorded_by_its_canonical_one(bench):
+    bench.tool("look")
+    bench.tools["t:look"] = replace(bench.tools["t:look"], alias="see")
+    bench.reload()
+    request = CallRequest("see", {}, bench.caller)
+    outcome = await bench.gate.call(request)
+    assert isinstance(outcome, Completed)
+    await bench.store.flush()
+    assert [row.tool for row in bench.store.read(calls.of_execution, outcome.run_id)] == ["t:look"]
+
+
+async def test_the_wire_name_that_a_tool_had_is_refused_with_the_one_that_it_has(bench):
+    bench.tool("look")
+    bench.tool("lock")
+    bench.tools["t:look"] = replace(bench.tools["t:look"], alias="see")
+    bench.reload()
+    found = refusal(await bench.call("look"))
+    assert (found.code, found.data["near"]) == ("TOOL_NOT_FOUND", ["see"])
+
+
+async def test_a_call_from_within_another_knows_a_tool_by_its_own_name_still(bench):
+    async def outer(context, arguments):
+        return await context.call_tool("t_look", {})
+
+    bench.tool("look")
+    bench.tool("outer", outer, required_scopes=("tool t:look",))
+    bench.tools["t:look"] = replace(bench.tools["t:look"], alias="see")
+    bench.reload()
+    outcome = await bench.call("outer")
+    assert isinstance(outcome, Completed), outcome
+    assert outcome.value == {"echo": {}}
 
 
 async def test_arguments_that_do_not_fit_name_the_offending_place(bench):

@@ -47,6 +47,45 @@ def test_a_tool_is_found_by_its_wire_name(
     assert registry.by_wire["mine_do_it"] is registry.tools["mine:do_it"]
 
 
+def test_a_workspace_gives_a_tool_another_wire_name_and_its_own_is_no_more(
+    open_workspace: Open, pack_folder: Put, kinds: dict[str, Kind]
+) -> None:
+    pack_folder("mine")
+    plain = build_registry(open_workspace("packs: [{path: ./mine}]\n"), kinds)
+    named = build_registry(open_workspace("packs: [{path: ./mine}]\nnames: {'mine:do_it': do-it}\n"), kinds)
+    assert list(named.by_wire) == ["do-it"]
+    tool = named.tools["mine:do_it"]
+    assert (tool.id.canonical, tool.version) == ("mine:do_it", plain.tools["mine:do_it"].version)
+    assert (named.problems, named.warnings) == ((), ())
+
+
+@pytest.mark.parametrize("wire", ["yours_do_it", "yours-do-it", "Yours_Do_It"])
+@pytest.mark.parametrize("other", ["", ", 'yours:do_it': elsewhere"])
+def test_a_name_that_another_tool_has_or_had_is_not_given(
+    open_workspace: Open, pack_folder: Put, kinds: dict[str, Kind], wire: str, other: str
+) -> None:
+    pack_folder("mine")
+    pack_folder("yours")
+    names = f"names: {{'mine:do_it': {wire}{other}}}\n"
+    registry = build_registry(open_workspace(f"packs: [{{path: ./mine}}, {{path: ./yours}}]\n{names}"), kinds)
+    assert registry.by_wire["mine_do_it"].id.canonical == "mine:do_it"
+    assert [problem.message for problem in registry.problems] == [
+        f"`names`: `mine:do_it` cannot be called `{wire}`, which is the name of `yours:do_it`"
+    ]
+
+
+def test_a_name_for_a_tool_that_there_is_not_is_told_with_the_nearest(
+    open_workspace: Open, pack_folder: Put, kinds: dict[str, Kind]
+) -> None:
+    pack_folder("mine")
+    registry = build_registry(open_workspace("packs: [{path: ./mine}]\nnames: {'mine:do_ti': it}\n"), kinds)
+    (said,) = registry.warnings
+    assert (said.message, said.hint) == (
+        "`names`: `mine:do_ti` is not a tool of an enabled pack",
+        "did you mean `mine:do_it`?",
+    )
+
+
 def test_one_bad_pack_is_reported_and_left_out(
     open_workspace: Open, pack_folder: Put, kinds: dict[str, Kind]
 ) -> None:

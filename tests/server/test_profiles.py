@@ -41,6 +41,7 @@ def test_each_limit_has_a_source_and_is_told_just_beyond_it(profile: Any) -> Non
     assert list(trouble(profile, [tool("n" * room)], "")) == []
     (said,) = trouble(profile, [tool("n" * (room + 1))], "")
     assert f"over {profile.longest_name} characters" in said
+    assert "`names` in packhost.yaml" in said
     if profile.most_tools is not None:
         many = [tool(f"t{number}") for number in range(profile.most_tools + 1)]
         assert list(trouble(profile, many[1:], "")) == []

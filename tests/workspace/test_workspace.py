@@ -255,6 +255,7 @@ def test_a_default_level_never_passes_the_maximum(opened: Open, write: Write) ->
             True,
         ),
         ("variables: {who: me}\n", "the values of hidden parameters (`variables`) would change", False),
+        ("names: {'a:b': look}\n", "`a:b` would be called `look` by clients (`names`)", False),
         ("store: postgresql://db/x\n", "records would be kept in another store (`store`)", False),
         ("approvals: {timeout: 1h}\n", "how people are asked (`approvals`) would change", False),
         ("packs: [workspace, agent-runtime, other]\n", "the installed pack `other` would be enabled", True),
@@ -271,11 +272,16 @@ def test_what_cannot_be_compared_is_read_from_the_accepted_copy(
     accept(workspace)
     assert workspace.changes() == ()
     assert (
-        workspace.secrets.names,
-        workspace.variables,
-        workspace.store,
-        workspace.approvals.timeout,
-    ) != before or (len(workspace.enabled()) == 3)
+        (
+            workspace.secrets.names,
+            workspace.variables,
+            workspace.store,
+            workspace.approvals.timeout,
+        )
+        != before
+        or workspace.accepted.names
+        or (len(workspace.enabled()) == 3)
+    )
 
 
 def test_a_pack_is_enabled_when_both_name_it(opened: Open, write: Write) -> None:

@@ -47,7 +47,7 @@ def list_tools(everything: bool, workspace: Path | None, as_json: bool) -> None:
 def _row(tool: dict[str, Any]) -> tuple[str, ...]:
     own = f"{tool['tool'].partition(':')[0]}:"
     return (
-        tool["tool"],
+        tool["tool"] if tool["wire"] == tool["own_name"] else f"{tool['tool']}\non the wire {tool['wire']}",
         tool["permission"],
         "\n".join(tool["remaining"]) or "none",
         ", ".join(name.removeprefix(own) for name in tool["required_approvals"]) or "none",
@@ -69,7 +69,7 @@ def show(tool: str, workspace: Path | None, as_json: bool) -> None:
         [
             ("Tool", found["tool"]),
             ("Title", found["title"]),
-            ("On the wire", found["wire"]),
+            ("On the wire", _wire(found)),
             ("Description", found["description"].strip()),
             ("Pack", f"{pack['id']} {pack['version']}{', shipped' if pack['shipped'] else ''}"),
             ("Kind", found["kind"]),
@@ -89,6 +89,11 @@ def show(tool: str, workspace: Path | None, as_json: bool) -> None:
             ("Output", pretty(found["output_schema"]) if found["output_schema"] else "not declared"),
         ]
     )
+
+
+def _wire(tool: dict[str, Any]) -> str:
+    wire, own = tool["wire"], tool["own_name"]
+    return str(wire) if wire == own else f"{wire}, by `names` in packhost.yaml; its own is {own}"
 
 
 def _layer(layer: dict[str, Any]) -> str:

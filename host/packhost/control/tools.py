@@ -17,7 +17,7 @@ from packhost.rules.scopes import format_scope
 from packhost.store.ops import sessions
 
 CLI_CLIENT = "packhost-cli"
-_WIRE: Final = re.compile(r"`([a-z][a-z0-9-]*_[a-z0-9_-]+)`")
+_WIRE: Final = re.compile(r"`([A-Za-z0-9_-]+)`")
 
 
 async def listing(parts: Parts, params: Mapping[str, Any]) -> Any:
@@ -99,7 +99,8 @@ def describe(entry: Entry) -> dict[str, Any]:
     spec, tool = entry.tool.spec, entry.tool
     return {
         "tool": tool.id.canonical,
-        "wire": tool.id.wire,
+        "wire": tool.wire,
+        "own_name": tool.id.wire,
         "title": spec.title or tool.id.canonical,
         "description": spec.description,
         "permission": spec.permission,
@@ -138,7 +139,7 @@ def _canonical(said: str, catalog: Catalog) -> str:
     """What is said, with each tool named as it is at the command line; clients know tools by wire names."""
 
     def named(match: re.Match[str]) -> str:
-        entry = catalog.find(match[1])
+        entry = catalog.by_wire.get(match[1])
         return f"`{entry.tool.id.canonical}`" if entry is not None else match[0]
 
     return _WIRE.sub(named, said)

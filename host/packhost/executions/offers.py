@@ -56,6 +56,6 @@ def offer(tool: Tool, variables: Mapping[str, Any] | None = None) -> OfferedTool
 
 
 def matches(tool: Tool, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns is the tool's, by canonical or wire name."""
-    names = (tool.id.canonical, tool.id.wire)
+    """Whether one of the patterns is the tool's: by canonical name, or by its own or its given wire name."""
+    names = (tool.id.canonical, tool.id.wire, tool.wire)
     return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)

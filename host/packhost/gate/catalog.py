@@ -67,6 +67,9 @@ class Catalog:
     entries: Mapping[str, Entry]
     """By canonical name."""
     by_wire: Mapping[str, Entry]
+    """By the name towards clients, which the workspace may have given."""
+    own: Mapping[str, Entry] = field(default_factory=dict)
+    """By `<pack>_<tool>`, for packs and runs, which a client's limits are nothing to."""
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     bounds: tuple[Layer, ...] = ()
     variables: Mapping[str, Any] = field(default_factory=dict)
@@ -89,13 +92,17 @@ class Catalog:
         entry = self.inline(tool)
         return entry is not None and entry.uncovered is None and coverage(tool.scopes, narrowing) is None
 
-    def find(self, name: str) -> Entry | None:
-        """The entry for a canonical or wire name."""
-        return self.by_wire.get(name) or self.entries.get(name)
+    def find(self, name: str, *, inside: bool = False) -> Entry | None:
+        """The entry for a canonical or wire name; `inside` a call or run also for a tool's own wire name."""
+        found = self.by_wire.get(name) or self.entries.get(name)
+        return self.own.get(name) if found is None and inside else found
 
     def like(self, name: str) -> list[str]:
         """Wire names of listed tools most like `name`."""
-        known = [wire for wire, entry in self.by_wire.items() if entry.uncovered is None]
+        listed = {wire: entry.tool.id for wire, entry in self.by_wire.items() if entry.uncovered is None}
+        if renamed := [wire for wire, id in listed.items() if id.wire == name]:
+            return renamed
+        known = list(listed)
         parsed = parse_tool(name)
         return nearest(parsed.wire if parsed else name, known)
 
@@ -150,8 +157,9 @@ def build_catalog(
         if variables is not None and tool.spec.hidden_parameters:
             tool = replace(tool, filled=filled_by(tool.spec.hidden_parameters, variables))
         entries[name] = _entry(tool, kind, registry.approvals, bounds, assets)
-    by_wire = {entry.tool.id.wire: entry for entry in entries.values()}
-    return Catalog(generation, entries, by_wire, kinds, tuple(bounds), variables or {}, assets)
+    by_wire = {entry.tool.wire: entry for entry in entries.values()}
+    own = {entry.tool.id.wire: entry for entry in entries.values()}
+    return Catalog(generation, entries, by_wire, own, kinds, tuple(bounds), variables or {}, assets)
 
 
 def _write_only(schema: Mapping[str, Any]) -> frozenset[str]:

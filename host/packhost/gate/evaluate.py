@@ -80,7 +80,10 @@ def evaluate(
 ) -> Evaluation | Stopped:
     """Take a call through steps one to four; nothing is written and nothing runs."""
     catalog = configuration.catalog
-    entry = catalog.find(request.tool) if request.inline is None else catalog.inline(request.inline)
+    if request.inline is None:
+        entry = catalog.find(request.tool, inside=request.caller.run_id is not None)
+    else:
+        entry = catalog.inline(request.inline)
     if entry is None:
         return Stopped("resolve", _unknown(request.tool, configuration.catalog))
     if entry.tool.spec.hidden_parameters and request.caller.variables:
@@ -161,12 +164,13 @@ def admit(
     if entry.model_validator is not None and content is None:
         validator = entry.model_validator
     if not validator.is_valid(arguments):
-        return _invalid(entry, validator, arguments, configuration.redact)
+        called = entry.tool.wire if caller.run_id is None else entry.tool.id.wire
+        return _invalid(called, validator, arguments, configuration.redact)
     return arguments, text
 
 
 def _invalid(
-    entry: Entry, validator: Any, arguments: Mapping[str, Any], redact: Callable[[str], str]
+    called: str, validator: Any, arguments: Mapping[str, Any], redact: Callable[[str], str]
 ) -> Refusal:
     errors = list(validator.iter_errors(arguments))
     faults = [
@@ -178,7 +182,7 @@ def _invalid(
     return Refusal(
         "INVALID_INPUT",
         f"{said}{more}",
-        f"see the input schema of `{entry.tool.id.wire}`",
+        f"see the input schema of `{called}`",
         data={"path": faults[0]["path"], **({"faults": faults} if len(faults) > 1 else {})},
     )
 

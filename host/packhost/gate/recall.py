@@ -94,7 +94,10 @@ class Recall:
     ) -> tuple[bool, bool]:
         """Whether the tool may be repeated as it is now, and whether the call is the one of the row."""
         catalog = configuration.catalog
-        entry = catalog.find(request.tool) if request.inline is None else catalog.inline(request.inline)
+        if request.inline is None:
+            entry = catalog.find(request.tool, inside=request.caller.run_id is not None)
+        else:
+            entry = catalog.inline(request.inline)
         if entry is None:
             return False, as_text(dict(request.arguments)) == row.args_json
         admitted = admit(entry, request.arguments, configuration, request.caller)

@@ -41,7 +41,8 @@ class Throttle:
     def call(self, request: CallRequest) -> Iterator[Refusal | None]:
         """Count a call for as long as it goes on; gives the refusal of one that is too many."""
         configuration, principal = self._configuration(), request.caller.principal
-        entry = None if request.inline is not None else configuration.catalog.find(request.tool)
+        inside = request.caller.run_id is not None
+        entry = None if request.inline else configuration.catalog.find(request.tool, inside=inside)
         tool = "inline" if entry is None else entry.tool.id.canonical
         at_once, a_minute = configuration.limits.calls_at_once, configuration.limits.calls_per_minute
         use = self._used((principal, tool), a_minute)

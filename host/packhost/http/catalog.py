@@ -15,7 +15,8 @@ class Tool(Model):
     """A tool on offer."""
 
     tool: str
-    wire: str
+    wire: str = Field(description="What clients call it.")
+    own_name: str = Field(description="`<pack>_<tool>`, which clients call it unless `names` says otherwise.")
     title: str
     description: str
     permission: str

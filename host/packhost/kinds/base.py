@@ -51,6 +51,13 @@ class Tool:
     """Places in the arguments that carry `x-path`, with the access that each one asks for."""
     filled: frozenset[str] | None = None
     """Which hidden parameters the workspace fills; `None`: all of them."""
+    alias: str = ""
+    """The name that the workspace gives it towards clients; empty where it has its own."""
+
+    @property
+    def wire(self) -> str:
+        """Its name towards MCP clients."""
+        return self.alias or self.id.wire
 
     @property
     def unseen(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from packhost.manifest.schemas import path_arguments
 from packhost.manifest.validation import choice
 from packhost.names import CURSOR_LIMIT, RESERVED_PACK, ToolId, nearest
 from packhost.packs.discover import EntryPoints, FoundPack, find_packs
+from packhost.packs.renaming import renamed
 from packhost.rules.globs import tool_matches
 from packhost.rules.policy import NamedApproval, Rule
 from packhost.rules.scopes import parse_scope
@@ -65,15 +66,16 @@ def build_registry(
         kept += [] if faults else [pack]
     facts = {pack.manifest.id: _facts(pack) for pack in kept}
     tools = {tool.id.canonical: tool for pack in kept for tool in _tools(pack, facts[pack.manifest.id])}
+    tools, misnamed, unknown = renamed(tools, workspace.accepted.names)
     approvals = _approvals(kept, workspace.approvals.named)
     return Registry(
         tools=tools,
-        by_wire={tool.id.wire: tool for tool in tools.values()},
+        by_wire={tool.wire: tool for tool in tools.values()},
         packs=facts,
         manifests={pack.manifest.id: pack.manifest for pack in kept},
         approvals=approvals,
-        problems=tuple(reported),
-        warnings=(*_long_names(tools), *_idle(workspace, tools, approvals)),
+        problems=(*reported, *misnamed),
+        warnings=(*unknown, *_long_names(tools), *_idle(workspace, tools, approvals)),
     )
 
 
@@ -170,9 +172,10 @@ def _raised(approval: NamedApproval, to: NamedSettings | None) -> NamedApproval:
 
 def _long_names(tools: Mapping[str, Tool]) -> Iterator[Problem]:
     for tool in tools.values():
-        if len(RESERVED_PACK) + len(tool.id.wire) > CURSOR_LIMIT:
-            message = f"Cursor does not show `{tool.id.wire}`, over {CURSOR_LIMIT} characters in all"
-            yield Problem("MANIFEST_INVALID", message, "shorten the tool's name", tool.place, tool.id.pack)
+        if len(RESERVED_PACK) + len(tool.wire) > CURSOR_LIMIT:
+            message = f"Cursor does not show `{tool.wire}`, over {CURSOR_LIMIT} characters in all"
+            hint = f'shorten the tool\'s name, or write `names: {{"{tool.id}": SHORTER}}` in packhost.yaml'
+            yield Problem("MANIFEST_INVALID", message, hint, tool.place, tool.id.pack)
 
 
 def _idle(

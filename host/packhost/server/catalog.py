@@ -40,7 +40,7 @@ def as_mcp(tool: Tool) -> types.Tool:
     spec = tool.spec
     reads = spec.permission == "read"
     return types.Tool(
-        name=tool.id.wire,
+        name=tool.wire,
         title=spec.title or tool.id.canonical,
         description=spec.description,
         input_schema=visible_schema(tool),
@@ -53,6 +53,7 @@ def as_mcp(tool: Tool) -> types.Tool:
         ),
         _meta={
             "packhost/tool": tool.id.canonical,
+            **({"packhost/own_name": tool.id.wire} if tool.alias else {}),
             "packhost/permission": spec.permission,
             "packhost/required_approvals": list(spec.required_approvals),
             "packhost/required_scopes": list(spec.required_scopes),
@@ -137,8 +138,8 @@ class Catalog:
             return
         listing = self._host.gate.listed(Caller(self._host.principal, "listing", "listing"))
         self._listing = listing
-        self._tools = {name: tool for tool in listing.tools for name in (tool.id.wire, tool.id.canonical)}
-        self._schemas = {tool.id.wire: visible_schema(tool) for tool in listing.tools}
+        self._tools = {name: tool for tool in listing.tools for name in (tool.wire, tool.id.canonical)}
+        self._schemas = {tool.wire: visible_schema(tool) for tool in listing.tools}
         self._schemas.update((tool.name, tool.input_schema) for tool in OWN)
         self._offered = None
         self._generation = generation

@@ -88,7 +88,10 @@ def trouble(profile: Profile, tools: Sequence[types.Tool], instructions: str) ->
     if longest is not None:
         for tool in tools:
             if len(profile.prefix) + len(tool.name) > longest:
-                yield f"{profile.title} offers no tool of over {longest} characters: `{tool.name}`"
+                yield (
+                    f"{profile.title} offers no tool of over {longest} characters: `{tool.name}`, to which "
+                    "`names` in packhost.yaml can give a shorter name"
+                )
     if profile.most_tools is not None and len(tools) > profile.most_tools:
         yield (
             f"{profile.title} offers {profile.most_tools} tools of all servers together, and here are "

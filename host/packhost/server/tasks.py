@@ -154,13 +154,15 @@ class Tasks:
     async def _keep(self, errand: Errand, request: CallRequest) -> types.CallToolResult | dict[str, Any]:
         errand.kept = True
         self._host.tasks.start_soon(self._heed, errand)
-        sealed = self._codec.seal(json.dumps([request.tool, dict(request.arguments)]).encode())
+        listed = self._catalog.tool(request.tool)
+        tool = request.tool if listed is None else listed.id.canonical  # names towards clients may change
+        sealed = self._codec.seal(json.dumps([tool, dict(request.arguments)]).encode())
         new = NewTask(
             id=errand.id,
             principal=errand.by,
             client=errand.client,
             session_id=request.caller.session_id,
-            tool=request.tool,
+            tool=tool,
             idem_key=request.idem_key or "",
             request=sealed,
             owner=self._board.owner,

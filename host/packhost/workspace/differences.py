@@ -129,6 +129,11 @@ def _others(accepted: Settings, file: Settings) -> Iterator[Change]:
     yield from _secrets(accepted.secrets, file.secrets)
     if accepted.variables != file.variables:
         yield Change("the values of hidden parameters (`variables`) would change")
+    for tool in sorted({*accepted.names, *file.names}):
+        before, after = accepted.names.get(tool), file.names.get(tool)
+        if before != after:
+            called = f"be called `{after}`" if after else f"be called `{before}` no more"
+            yield Change(f"`{tool}` would {called} by clients (`names`)")
     if accepted.store != file.store:
         yield Change("records would be kept in another store (`store`)")
     if accepted.retention != file.retention:

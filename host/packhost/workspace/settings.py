@@ -23,6 +23,7 @@ from pydantic import (
 from packhost.errors import PackhostError
 from packhost.manifest.model import ApprovalName, Assurance, PackId, Permission
 from packhost.manifest.values import Duration, Flag, ScopeLine, Size, fault
+from packhost.names import PACK_ID, TOOL_NAME, WIRE_LIMIT, WIRE_NAME, alike, reserved
 from packhost.rules.autonomy import Level
 from packhost.rules.globs import check_tool_pattern
 from packhost.rules.policy import Verdict
@@ -62,6 +63,25 @@ def _checked_variables(variables: dict[str, Any]) -> dict[str, Any]:
     if tenant is not None and not (isinstance(tenant, dict) and isinstance(tenant.get("id"), str)):
         raise fault("the variable `_tenant` has no `id`", "write `_tenant: {id: NAME}`")
     return variables
+
+
+def _checked_names(names: dict[str, str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for tool, wire in names.items():
+        pack, colon, name = tool.partition(":")
+        if not (colon and PACK_ID.match(pack) and TOOL_NAME.match(name)):
+            raise fault(f"`{tool}` is no tool's name", "write it as `<pack>:<tool>`")
+        if not WIRE_NAME.match(wire):
+            raise fault(
+                f"clients do not take the name `{wire}` as it is",
+                f"use letters, digits, `_` and `-`, {WIRE_LIMIT} at most",
+            )
+        if reserved(wire):
+            raise fault(f"the name `{wire}` is kept for the host's own tools", "begin it otherwise")
+        other = given.setdefault(alike(wire), tool)
+        if other != tool:
+            raise fault(f"`{tool}` and `{other}` would have one name", "give one of them another")
+    return names
 
 
 def _checked_path(path: str) -> str:
@@ -266,6 +286,10 @@ class Settings(_Model):
         default_factory=dict,
         description="Values of hidden parameters, by name. `_tenant: {id: NAME}` says whom calls are "
         "made for.",
+    )
+    names: Annotated[dict[str, str], AfterValidator(_checked_names)] = Field(
+        default_factory=dict,
+        description="Names that clients call tools by instead of `<pack>_<tool>`, by canonical name.",
     )
     store: Annotated[str, AfterValidator(_checked_store)] = Field(
         default="sqlite",
