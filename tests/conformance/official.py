@@ -33,8 +33,6 @@ NOTES: Mapping[str, str] = {
     "that is made again under its idempotency key gets it.",
     "tasks-lifecycle": "A fault of a tool is an error of that tool here, so its task is completed, by a "
     "result that says so; the suite wants one that failed.",
-    "tasks-request-headers": "The suite calls a tool `greet`; here every name begins with its pack's and an "
-    "underscore.",
 }
 """Why a scenario that does not count fails."""
 HEAD = """\
