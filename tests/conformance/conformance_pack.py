@@ -331,6 +331,7 @@ async def _(context: CallContext, arguments: Arguments) -> Any:
 
 @fixture("protocol:error_job")
 async def _(context: CallContext, arguments: Arguments) -> Any:
+    await asyncio.sleep(1)
     raise RuntimeError("the job breaks, as it is meant to")
 
 

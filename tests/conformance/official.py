@@ -31,8 +31,6 @@ SUITE = "@modelcontextprotocol/conformance"
 NOTES: Mapping[str, str] = {
     "server-sse-polling": "A stream that breaks is not resumed: what a call came to is on record, and a call "
     "that is made again under its idempotency key gets it.",
-    "tasks-lifecycle": "A fault of a tool is an error of that tool here, so its task is completed, by a "
-    "result that says so; the suite wants one that failed.",
 }
 """Why a scenario that does not count fails."""
 HEAD = """\

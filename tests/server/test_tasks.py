@@ -297,6 +297,28 @@ async def test_a_slow_call_becomes_a_task_when_its_time_is_over(
         assert (await wire.until(id, *DONE))["result"]["content"][0]["text"] == "released"
 
 
+async def test_what_the_host_itself_met_is_a_task_that_failed(
+    served: Any, connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packhost.server.tasks.PATIENCE", 0.05)
+    async with served() as made, connected(made) as wire:
+
+        async def breaks(*_: Any) -> None:
+            await made.gate.release.wait()
+            raise RuntimeError("boom")
+
+        made.gate._slow = breaks
+        id = await wire.task("demo_slow")
+        made.gate.release.set()
+        found = await wire.until(id, *DONE)
+        assert (found["status"], found["error"]["code"]) == ("failed", -32603)
+        assert found["error"]["data"]["packhost/refusal"]["code"] == "TOOL_FAILED"
+        assert "boom" not in found["error"]["message"]
+        assert "result" not in found
+    async with served("host_2") as made, connected(made) as wire:
+        assert (await wire.ask("tasks/get", taskId=id))["error"] == found["error"]
+
+
 async def test_a_task_is_nobody_elses(served: Any, connected: Connected) -> None:
     async with served() as made, connected(made) as wire, connected(made, name="other") as other:
         id = await wire.task("demo_turn", questions=1)

@@ -24,7 +24,7 @@ from packhost.gate.explain import trace_of
 from packhost.gate.flights import Flights
 from packhost.gate.granting import Granting
 from packhost.gate.operators import Operators
-from packhost.gate.outcomes import Approved, uncommitted
+from packhost.gate.outcomes import Approved, raised, uncommitted
 from packhost.gate.output import check_output, recorded
 from packhost.gate.questions import Questions, begin
 from packhost.gate.recall import Recall, args_digest
@@ -328,10 +328,9 @@ class Gate:
             return await self._failed(context, error, status, level, durable, configuration)
         except Exception as error:  # a handler may raise anything; it must not take the host down
             log.exception("%s raised", entry.tool.id)
-            said = brief(str(error), configuration.redact) or type(error).__name__
-            hint = "check the arguments, or tell the pack's author"
-            failure = PackhostError(f"`{entry.tool.id}` failed: {said}", code="TOOL_FAILED", hint=hint)
-            return await self._failed(context, failure, "error", level, durable, configuration)
+            failure = raised(entry.tool.id, brief(str(error), configuration.redact) or type(error).__name__)
+            refusal = await self._failed(context, failure, "error", level, durable, configuration)
+            return replace(refusal, fault=True)
         lost = await self._record(context, "ok", None, recorded(output.kept or output.text), durable)
         ids = (context.call_id, context.run_id)
         return lost or Completed(output.value, output.text, *ids, level, output.blocks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from packhost.errors import StoreUnavailable
+from packhost.errors import StoreUnavailable, ToolFailed
 from packhost.gate.types import Prompt, Refusal
 from packhost.names import ToolId
 from packhost.store.ops.approvals import told
@@ -102,3 +102,8 @@ def uncommitted(tool: ToolId, error: StoreUnavailable) -> Refusal:
         f"`{tool}` did not run, its intent could not be written down: {error.message}",
         f"nothing happened; {error.hint or 'make the same call again'}",
     )
+
+
+def raised(tool: ToolId, said: str) -> ToolFailed:
+    """What ran the tool met a fault of its own, which is no word of the tool's."""
+    return ToolFailed(f"`{tool}` failed: {said}", hint="check the arguments, or tell the pack's author")

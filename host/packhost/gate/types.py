@@ -201,6 +201,8 @@ class Refusal:
     run_id: str | None = None
     enforcement: Enforcement | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
+    fault: bool = False
+    """Whether the host itself failed, so that it is no word of the tool's."""
 
     @property
     def text(self) -> str:

@@ -35,8 +35,8 @@ from packhost.server.host import ServerHost
 from packhost.server.inflight import Asked
 from packhost.server.reaching import Ways
 from packhost.server.taskwire import EXTENSION, TTL, detail_of, shown
-from packhost.server.wire import completed, refused
-from packhost.store.ops.tasks import NewTask, TaskRow
+from packhost.server.wire import completed, fault_of, refused
+from packhost.store.ops.tasks import NewTask, Status, TaskRow
 
 _log = logging.getLogger(__name__)
 Context = ServerRequestContext[Any, Any]
@@ -196,9 +196,11 @@ class Tasks:
 
     async def _end(self, errand: Errand, request: CallRequest, outcome: Outcome) -> None:
         cancelled = errand.status == "cancelled"
-        result = None if cancelled else _dumped(self._result(request, outcome))
+        fault = fault_of(outcome) if isinstance(outcome, Refusal) and not cancelled else None
+        result = None if cancelled else fault or _dumped(self._result(request, outcome))
+        status: Status = "cancelled" if cancelled else "completed" if fault is None else "failed"
         try:
-            await self._board.finish(errand.id, "cancelled" if cancelled else "completed", result)
+            await self._board.finish(errand.id, status, result)
         except StoreUnavailable as error:
             _log.warning("what came of task %s could not be written down: %s", errand.id, error)
         errand.changed(errand)
@@ -247,6 +249,9 @@ class Tasks:
         if errand is None or errand.outcome is None or errand.status == "cancelled":
             return detail_of(row, errand)
         # its end is being written down just now
+        fault = fault_of(errand.outcome) if isinstance(errand.outcome, Refusal) else None
+        if fault is not None:
+            return detail_of(row, errand, error=fault)
         return detail_of(row, errand, _dumped(self._result(_bare(row), errand.outcome)))
 
     async def update(self, ctx: Context, params: UpdateParams, caller: Caller, ways: Ways) -> dict[str, Any]:

@@ -25,14 +25,20 @@ def shown(row: TaskRow, errand: Errand | None = None) -> dict[str, Any]:
     return {"resultType": "task", **_base(row, errand, status)}
 
 
-def detail_of(row: TaskRow, errand: Errand | None, result: dict[str, Any] | None = None) -> dict[str, Any]:
+def detail_of(
+    row: TaskRow,
+    errand: Errand | None,
+    result: dict[str, Any] | None = None,
+    error: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """How a task stands: with what it asks, or what came of it."""
     if result is None and row.status == "completed":
         result = json.loads(row.result_json or "{}")
     if result is not None:
         return {**_base(row, errand, "completed"), "result": result}
-    if row.status == "failed":
-        error = {"code": types.INTERNAL_ERROR, "message": "the task cannot be read any more"}
+    if row.status == "failed" or error is not None:
+        unread = {"code": types.INTERNAL_ERROR, "message": "the task cannot be read any more"}
+        error = error or (json.loads(row.result_json) if row.result_json else unread)
         return {**_base(row, None, "failed"), "error": error}
     if row.status == "cancelled" or (errand is not None and errand.status == "cancelled"):
         return _base(row, None, "cancelled")

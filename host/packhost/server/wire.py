@@ -106,6 +106,26 @@ def refused(refusal: Refusal) -> types.CallToolResult:
     )
 
 
+_FAULTS: Final = (
+    "TOOL_INTENT_NOT_COMMITTED",
+    "STORE_UNAVAILABLE",
+    "STORE_NEWER",
+    "ENFORCEMENT_UNAVAILABLE",
+)
+
+
+def fault_of(refusal: Refusal) -> dict[str, Any] | None:
+    """What the host itself met, as a JSON-RPC error; `None` for what a tool, a rule or a person said."""
+    if not refusal.fault and refusal.code not in _FAULTS:
+        return None
+    data = spelled_out(refusal.as_json())
+    return {
+        "code": types.INTERNAL_ERROR,
+        "message": spelled_out(refusal.text),
+        "data": {"packhost/refusal": data},
+    }
+
+
 def refusal_of(error: PackhostError) -> Refusal:
     """An error of packhost's own as a refusal."""
     return Refusal(error.code, error.message, hint=error.hint, rule=error.place)
@@ -117,6 +137,7 @@ def internal() -> Refusal:
         "TOOL_FAILED",
         "packhost met a fault of its own while it served this call",
         hint="the host's log has the details; `packhost doctor` may tell more",
+        fault=True,
     )
 
 
