@@ -52,7 +52,7 @@ def make_context(context: Any, root: Path) -> MakeContext:
 
 
 async def run(kind: PythonKind, tool: Tool, context: Any, **arguments: Any) -> Any:
-    with anyio.fail_after(30):
+    with anyio.fail_after(90):  # filling the memory takes a busy machine half a minute
         return await kind.run(tool, arguments, context)
 
 

@@ -8,6 +8,7 @@ many stay open, the oldest going first.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 import h11
@@ -35,7 +36,9 @@ class PatientProtocol(H11Protocol):
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._wait("head", FOR_HEAD)
-        silent = [one for one in self.connections if isinstance(one, PatientProtocol) and one.cycle is None]
+        # typed by hand: what uvicorn says of its connections differs from release to release
+        connections: Iterable[object] = self.connections
+        silent = [one for one in connections if isinstance(one, PatientProtocol) and one.cycle is None]
         if len(silent) > MOST_SILENT:
             min(silent, key=lambda one: one._since).transport.abort()
 
