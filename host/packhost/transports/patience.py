@@ -38,7 +38,8 @@ class PatientProtocol(H11Protocol):
         self._wait("head", FOR_HEAD)
         # typed by hand: what uvicorn says of its connections differs from release to release
         connections: Iterable[object] = self.connections
-        silent = [one for one in connections if isinstance(one, PatientProtocol) and one.cycle is None]
+        patient = [one for one in connections if isinstance(one, PatientProtocol)]
+        silent = [one for one in patient if one.cycle is None]
         if len(silent) > MOST_SILENT:
             min(silent, key=lambda one: one._since).transport.abort()
 
