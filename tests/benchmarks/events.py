@@ -34,7 +34,6 @@ from packhost.http.events import PAGE, EventStream
 from packhost.http.kit import CLIENT, Call
 from packhost.http.limits import Allowance
 from packhost.names import new_id
-from packhost.rules.identities import Identity
 from packhost.store.ops import executions
 from packhost.store.rows import NewExecution
 from packhost.store.sqlite import SqliteStore
@@ -82,21 +81,26 @@ class Sink:
 
     def __init__(self) -> None:
         self.size = 0
+        self.events = 0
 
     async def __call__(self, message: Any) -> None:
-        self.size += len(message.get("body", b""))
+        body = message.get("body", b"")
+        self.size += len(body)
+        self.events += body.count(b"\nevent: ")
 
 
 async def never() -> Any:
     await asyncio.Event().wait()
 
 
-async def replay(api: Api, parts: Parts, run: str, count: int) -> dict[str, float]:
-    identity = Identity("me", "caller", frozenset({"runs:read"}), "tok")
+async def replay(api: Api, parts: Parts, run: str, count: int, token: str) -> dict[str, float]:
+    headers = [(b"authorization", f"Bearer {token}".encode())]
+    identity = await api.authenticator.required({"type": "http", "headers": headers, "path": "/v1/runs"})
     call = Call(api._shared, parts, identity, None, {"id": run})  # type: ignore[arg-type]
     sink, began = Sink(), time.perf_counter()
     await EventStream(call, run, 0)({}, never, sink)
     took = time.perf_counter() - began
+    assert sink.events == count, (sink.events, count)
     return {"events/s": round(count / took), "MB/s": round(sink.size / took / 1e6, 1)}
 
 
@@ -200,7 +204,7 @@ async def measure(events: int, watchers: int) -> dict[str, Any]:
             url = listener.getsockname()
             total = events + 3
             result = {
-                "replay to bytes": await replay(api, parts, run, total),
+                "replay to bytes": await replay(api, parts, run, total, token),
                 "replay over a socket": await over_socket(url, token, run, total),
                 "watchers": await watch(url, token, resting, watchers),
             }
