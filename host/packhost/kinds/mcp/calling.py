@@ -12,14 +12,12 @@ from packhost.kinds.base import Tool
 from packhost.kinds.content import Content
 from packhost.kinds.context import CallContext
 from packhost.kinds.mcp.asking import LINK_NEEDED, ROUNDS, follow_links, inputs
-from packhost.kinds.mcp.peer import Gone, RpcError
+from packhost.kinds.mcp.peer import Gone, NoAnswer, RpcError
 from packhost.kinds.mcp.relay import Relay
 from packhost.kinds.mcp.results import content_of
 from packhost.kinds.mcp.session import Session
 from packhost.kinds.mcp.upstream import Upstream
 
-_SESSION_LOST: Final = -32600
-"""Over HTTP: the server does not know the session any more, and did nothing."""
 _MOMENT: Final = 0.1
 """Seconds before a server that is not ready yet is asked again."""
 
@@ -51,13 +49,17 @@ async def _called(
             params |= await _needed(upstream, result, context)
         except Gone as gone:
             if gone.asked or not again:
-                raise _cut(upstream, tool, gone) from None
+                what = f"the server of `{tool.id}` was lost before it answered: {gone.reason}"
+                raise _cut(upstream, tool, what, unsure=gone.asked) from None
             again = False
+        except NoAnswer as error:
+            if not (again and error.session_lost):
+                what = f"the server of `{tool.id}` did not answer the call: {error.message}"
+                raise _cut(upstream, tool, what, unsure=error.unsure) from None
+            again = False
+            await upstream.drop(session)
         except RpcError as error:
-            if again and _forgotten(session, error):
-                again = False
-                await upstream.drop(session)
-            elif error.code == LINK_NEEDED and upstream.spec.elicitation == "allow":
+            if error.code == LINK_NEEDED and upstream.spec.elicitation == "allow":
                 await follow_links(error, tool, context)
             else:
                 raise _failed(tool, error) from None
@@ -95,16 +97,11 @@ async def _needed(upstream: Upstream, result: Mapping[str, Any], context: CallCo
     return more
 
 
-def _cut(upstream: Upstream, tool: Tool, gone: Gone) -> PackhostError:
-    what = f"the server of `{tool.id}` was lost before it answered: {gone.reason}"
-    if tool.spec.idempotent or not gone.asked:
+def _cut(upstream: Upstream, tool: Tool, what: str, *, unsure: bool) -> PackhostError:
+    if tool.spec.idempotent or not unsure:
         return ToolFailed(what, hint=f"make the call again; {upstream.hint}")
     hint = "whether it had effects is unknown: look before you call it again"
     return PackhostError(what, code="EFFECTS_UNKNOWN", hint=hint)
-
-
-def _forgotten(session: Session, error: RpcError) -> bool:
-    return session.over_http and not session.modern and error.code == _SESSION_LOST
 
 
 class Owner:

@@ -188,8 +188,7 @@ async def _reach(
         filled(tuple(upstream.headers.items()), secrets),
         auth,
         events=events,
-        feed=lambda message: peer.feed(message),
-        lose=lambda why: peer.lose(why),
+        peer=lambda: peer,
     )
     peer = Peer(way.post, served)
     try:

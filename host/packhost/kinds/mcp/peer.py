@@ -33,6 +33,19 @@ class RpcError(Exception):
         self.data = data
 
 
+class NoAnswer(RpcError):
+    """What came in place of an answer is none of the server's words.
+
+    `unsure` says that what was asked may have been done all the same, `session_lost` that it was not, since
+    the server does not know the session any more.
+    """
+
+    def __init__(self, reason: str, *, unsure: bool = False, session_lost: bool = False) -> None:
+        super().__init__(INTERNAL, reason)
+        self.unsure = unsure
+        self.session_lost = session_lost
+
+
 class Gone(Exception):
     """The way to the server is gone; `asked` says whether the request may have reached it."""
 
@@ -150,6 +163,12 @@ class Peer:
         elif isinstance(message["method"], str):
             params = message.get("params")
             self._told(message["method"], params if isinstance(params, dict) else {})
+
+    def fail(self, id: Any, error: RpcError) -> None:
+        """Let one request end with an error that is not the server's."""
+        flight = self.flights.get(id) if isinstance(id, int) else None
+        if flight is not None:
+            flight.fail(error)
 
     def lose(self, reason: str) -> None:
         """The way is gone: nobody waits any longer."""

@@ -17,7 +17,7 @@ from packhost.errors import NotFound, PackhostError, ToolFailed
 from packhost.kinds.assets import SCHEME
 from packhost.kinds.context import CallContext
 from packhost.kinds.mcp.connecting import level_of
-from packhost.kinds.mcp.peer import Gone, RpcError
+from packhost.kinds.mcp.peer import Gone, NoAnswer, RpcError
 from packhost.kinds.mcp.upstream import Upstream
 from packhost.kinds.providing import Part, Provider
 from packhost.manifest.upstream import scope_of
@@ -120,8 +120,12 @@ class UpstreamProvider(Provider):
 
     async def _asked(self, method: str, params: Mapping[str, Any], what: str) -> dict[str, Any]:
         try:
-            session = await self._upstream.ready()
-            result = await session.request(method, params)
+            result = await self._answered(method, params)
+        except NoAnswer as error:
+            raise ToolFailed(
+                f"the server of `{self._upstream.pack.id}` did not answer: {error.message}",
+                hint=self._upstream.hint,
+            ) from None
         except RpcError as error:
             words = " ".join(visible(error.message[:2_000]).split())[:300]
             if error.code == _NOT_FOUND:
@@ -134,6 +138,16 @@ class UpstreamProvider(Provider):
         if result.get("resultType") == "input_required":
             raise ToolFailed(f"{what} wants a person's input first, which only a tool may")
         return {key: one for key, one in result.items() if key not in ("_meta", "resultType")}
+
+    async def _answered(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        session = await self._upstream.ready()
+        try:
+            return await session.request(method, params)
+        except NoAnswer as error:
+            if not error.session_lost:
+                raise
+        await self._upstream.drop(session)
+        return await (await self._upstream.ready()).request(method, params)
 
     async def _watch(self, uri: str, method: str) -> None:
         with contextlib.suppress(RpcError, Gone, PackhostError):

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from packhost.kinds.mcp.peer import Message
+from packhost.kinds.mcp.peer import Message, Peer
+from packhost.kinds.mcp.responses import Responses
 
 if TYPE_CHECKING:
     import httpx2
@@ -25,7 +26,7 @@ _LEAVE: Final = 2.0
 
 
 class Remote:
-    """Messages to and from a URL; `feed` gets each, `lose` hears once when the way is gone."""
+    """Messages to and from a URL; `peer` gives whom each is for, who also hears when the way is gone."""
 
     def __init__(
         self,
@@ -34,16 +35,15 @@ class Remote:
         auth: httpx2.Auth | None,
         *,
         events: bool,
-        feed: Callable[[Any], None],
-        lose: Callable[[str], None],
+        peer: Callable[[], Peer],
     ) -> None:
         """`events`: the older transport of server-sent events."""
         self._url = url
         self._headers = dict(headers)
         self._auth = auth
         self._events = events
-        self._feed = feed
-        self._lose = lose
+        self._peer = peer
+        self._responses = Responses()
         self._queue: asyncio.Queue[tuple[Message, Mapping[str, str] | None]] = asyncio.Queue()
         self._closing = asyncio.Event()
         self.opened = asyncio.Event()
@@ -83,7 +83,7 @@ class Remote:
             reason = _said(self.error)
         finally:
             self.opened.set()
-            self._lose(reason)
+            self._peer().lose(reason)
 
     async def _send(self, writing: Any) -> None:
         from mcp.shared.message import ClientMessageMetadata, SessionMessage
@@ -100,7 +100,12 @@ class Remote:
             if isinstance(item, Exception):
                 log.debug("a message of an upstream server could not be read: %s", type(item).__name__)
                 continue
-            self._feed(item.message.model_dump(by_alias=True, mode="json", exclude_unset=True))
+            message = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+            error = self._responses.instead(message)
+            if error is None:
+                self._peer().feed(message)
+            else:
+                self._peer().fail(message["id"], error)
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -122,7 +127,12 @@ class Remote:
                 yield streams[0], streams[1]
             return
         client = httpx2.AsyncClient(
-            headers=self._headers, timeout=timeout, limits=limits, auth=self._auth, trust_env=False
+            headers={"accept-encoding": "identity", **self._headers},
+            timeout=timeout,
+            limits=limits,
+            auth=self._auth,
+            trust_env=False,
+            event_hooks={"response": [self._responses.look]},
         )
         async with (
             client,

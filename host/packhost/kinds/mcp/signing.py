@@ -202,8 +202,7 @@ async def _greeted(upstream: UpstreamSpec, auth: httpx2.Auth, headers: Mapping[s
         headers,
         auth,
         events=upstream.transport == "sse",
-        feed=lambda message: peer.feed(message),
-        lose=lambda why: peer.lose(why),
+        peer=lambda: peer,
     )
     peer = Peer(way.post, _Nobody())
     try:
