@@ -290,7 +290,11 @@ class Server:
             time.sleep(params["arguments"]["n"])
         return said("done")
 
-    def _flood(self, *_: object) -> dict:
+    def _flood(self, params: dict, _: object) -> dict:
+        if "line" in params["arguments"]:
+            with self.lock:
+                for _ in range(20):
+                    sys.stdout.write((params["arguments"]["line"] + "\n") * 20_000)
         for number in range(20_000):
             self.tell("notifications/unheard-of", number=number, text="x" * 100)
         return said("flooded")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from packhost.kinds.mcp.peer import Gone, Peer, RpcError
 from packhost.kinds.mcp.pins import Pins, live_pins
 from packhost.kinds.mcp.pipes import Words
 from packhost.kinds.mcp.processes import Processes
-from packhost.kinds.mcp.session import Era, NotSpoken, Session
+from packhost.kinds.mcp.session import LARGEST_LIST, Era, NotSpoken, Session
 from packhost.manifest.upstream import UpstreamSpec
 
 PATIENCE: Final = 60.0
@@ -161,10 +162,11 @@ async def look(session: Session) -> dict[str, Any]:
 async def pages(session: Session, method: str, member: str) -> list[dict[str, Any]]:
     """Every entry of a listing; none for one that the server does not have.
 
-    Raises `RpcError`, `Gone`, and `ValueError` for a list that does not end.
+    Raises `RpcError`, `Gone`, and `ValueError` for a list that does not end or is too large.
     """
     found: list[dict[str, Any]] = []
     cursor: Any = None
+    size = 0
     for number in range(MOST_PAGES):
         try:
             page = await session.request(method, {} if cursor is None else {"cursor": cursor})
@@ -173,6 +175,9 @@ async def pages(session: Session, method: str, member: str) -> list[dict[str, An
                 return []
             raise
         entries = page.get(member)
+        size += len(json.dumps(entries))
+        if size > LARGEST_LIST:
+            raise ValueError("its list is too large")
         found += [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
         cursor = page.get("nextCursor")
         if not isinstance(cursor, str) or not cursor:

@@ -171,22 +171,42 @@ async def test_a_server_that_nobody_calls_may_be_ended_and_comes_back(world: Any
     assert said(await world.call(pack, "pid")) != first
 
 
-async def test_a_flood_of_messages_that_nobody_asked_for_leaves_the_loop_to_others(
-    world: Any, said: Any
+@pytest.mark.parametrize(
+    "flood",
+    [
+        {},
+        {"line": "no message"},
+        {"line": ""},
+        {"line": '{"jsonrpc":"2.0","id":99999,"result":{}}'},
+        {"line": f"[{','.join(['{}'] * 1000)}]"},
+    ],
+    ids=["notifications", "noise", "blank", "answers of nobody's", "batches"],
+)
+async def test_a_flood_of_what_nobody_asked_for_leaves_the_loop_to_others(
+    world: Any, flood: dict[str, str]
 ) -> None:
     flooding, well = world.server(pack="flooding"), world.server(pack="well")
     await world.call(well, "pid")
     await world.call(flooding, "pid")
     async with anyio.create_task_group() as group:
-        group.start_soon(lambda: world.call(flooding, "flood"))
+        group.start_soon(lambda: world.call(flooding, "flood", flood))
         await anyio.sleep(0.05)
-        slowest = 0.0
+        begun = time.monotonic()
         for _ in range(20):
-            begun = time.monotonic()
             await world.call(well, "echo", {"text": "a"})
-            slowest = max(slowest, time.monotonic() - begun)
+        taken = time.monotonic() - begun
         group.cancel_scope.cancel()
-    assert slowest < 0.5
+    assert taken < 0.5
+
+
+async def test_a_message_that_is_nested_too_deeply_ends_its_server_and_not_the_wait_for_it(
+    world: Any, said: Any
+) -> None:
+    pack = world.server()
+    with pytest.raises(PackhostError, match="nested too deeply") as caught, anyio.fail_after(10):
+        await world.call(pack, "flood", {"line": "[" * 5_000 + "]" * 5_000})
+    assert caught.value.code == "EFFECTS_UNKNOWN"
+    assert said(await world.call(pack, "echo", {"text": "well"})) == "well"
 
 
 async def test_what_it_prints_is_kept_to_its_end_without_secrets(world: Any, said: Any) -> None:

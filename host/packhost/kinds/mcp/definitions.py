@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,6 +44,8 @@ class Definitions:
         self._changes: Mapping[str, PinChange] = {}
         self._tools: Mapping[str, PinChange] = {}
         self.live: Mapping[str, Definition] = {}
+        self.cost = 0.0
+        """Seconds that the last look took of the host's own time."""
 
     async def look(self, session: Session) -> bool:
         """Read all that the server defines, and find what is not as accepted; whether that is news of tools.
@@ -55,6 +58,7 @@ class Definitions:
             self._part(session, "prompts", "prompts/list", "prompts"),
             self._part(session, "resources", "resources/templates/list", "resourceTemplates"),
         )
+        begun = time.thread_time()
         self.live = live_pins(
             tools=tools, prompts=prompts, templates=templates, instructions=session.instructions or None
         )
@@ -64,6 +68,7 @@ class Definitions:
             self._tools = changed_tools(accepted, self.live)
             self._changes = {one.key: one for one in compare(accepted, self.live)}
             self._tell()
+        self.cost = time.thread_time() - begun
         return self._tools.keys() != before
 
     def withheld(self, tool: Tool) -> str:

@@ -40,8 +40,10 @@ class NoAnswer(RpcError):
     the server does not know the session any more.
     """
 
-    def __init__(self, reason: str, *, unsure: bool = False, session_lost: bool = False) -> None:
-        super().__init__(INTERNAL, reason)
+    def __init__(
+        self, reason: str, *, unsure: bool = False, session_lost: bool = False, code: int = INTERNAL
+    ) -> None:
+        super().__init__(code, reason)
         self.unsure = unsure
         self.session_lost = session_lost
 
@@ -148,21 +150,22 @@ class Peer:
                 message["params"] = dict(params)
             self._post(message, None)
 
-    def feed(self, message: Any) -> None:
-        """Take one message, or a batch of them, from the server."""
+    def feed(self, message: Any) -> bool:
+        """Take one message, or a batch of them, from the server; whether it is an awaited answer."""
         if isinstance(message, list):
             for one in message:
-                self.feed(one)
-            return
-        if not isinstance(message, dict):
-            return
-        if "method" not in message:
-            self._answered(message)
+                if isinstance(one, dict):
+                    self.feed(one)
+        elif not isinstance(message, dict):
+            pass
+        elif "method" not in message:
+            return self._answered(message)
         elif "id" in message:
             self._asked(message)
         elif isinstance(message["method"], str):
             params = message.get("params")
             self._told(message["method"], params if isinstance(params, dict) else {})
+        return False
 
     def fail(self, id: Any, error: RpcError) -> None:
         """Let one request end with an error that is not the server's."""
@@ -180,13 +183,13 @@ class Peer:
                 task.cancel()
             self._served.lost(self, reason)
 
-    def _answered(self, message: Message) -> None:
+    def _answered(self, message: Message) -> bool:
         id = message.get("id")
         if isinstance(id, str) and id.isdecimal() and len(id) < 16:
             id = int(id)
         flight = self.flights.get(id) if isinstance(id, int) else None
         if flight is None or flight.future.done():
-            return
+            return False
         error = message.get("error")
         if isinstance(error, dict):
             code = error.get("code")
@@ -194,6 +197,7 @@ class Peer:
             flight.fail(RpcError(code if isinstance(code, int) else INTERNAL, said, error.get("data")))
         else:
             flight.future.set_result(message.get("result"))
+        return True
 
     def _told(self, method: str, params: Mapping[str, Any]) -> None:
         if method == "notifications/progress":

@@ -1,7 +1,7 @@
 """A server's standard streams as a way for messages: a line a message, read and written without waiting.
 
 What a server floods is held back at its own pipe: only so much is read in one turn of the loop, and only so
-many messages in a second that nobody asked for.
+many lines in a second that nobody asked for, and only so long is spent on them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import codecs
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -23,7 +24,9 @@ MOST_UNREAD: Final = 64 * 1024 * 1024
 KEPT: Final = 64 * 1024
 """Characters of its standard error that are kept, the latest."""
 UNASKED: Final = 2_000
-"""Messages without an answer in them that are taken in a second; the rest waits in the pipe."""
+"""Lines without an awaited answer in them that are taken in a second; the rest waits in the pipe."""
+BUSY: Final = 0.1
+"""Share of the time that may go into such lines."""
 _PART: Final = 1 << 18
 _PARTS: Final = 4
 """Parts read in one turn of the loop."""
@@ -55,14 +58,17 @@ class Words:
 
 
 class Pipes:
-    """One server's process, with messages in and out; `feed` gets each, `lose` hears once when it is over."""
+    """One server's process, with messages in and out; `lose` hears once when it is over.
+
+    `feed` gets each message, and says whether somebody waited for it.
+    """
 
     def __init__(
         self,
         processes: Processes,
         process: Process,
         words: Words,
-        feed: Callable[[Any], None],
+        feed: Callable[[Any], bool],
         lose: Callable[[str], None],
     ) -> None:
         self._processes = processes
@@ -76,7 +82,9 @@ class Pipes:
         self._writing = False
         self._over = False
         self._closed: asyncio.TimerHandle | None = None
+        self._held = False
         self._unasked = 0
+        self._spent = 0.0
         self._since = self._loop.time()
         self._loop.add_reader(process.stdout, self._read)
         self._loop.add_reader(process.stderr, self._hear)
@@ -114,6 +122,8 @@ class Pipes:
         await self.process.ended.wait()
         if self._closed is not None:
             self._closed.cancel()
+        self._held, self._unasked, self._spent = False, 0, 0.0
+        self._lines()
         for _ in range(_LAST):  # what it said before it ended
             self._read()
         self._hear()
@@ -141,7 +151,7 @@ class Pipes:
 
     def _read(self) -> None:
         for _ in range(_PARTS):
-            if self.process.stdout < 0 or self._over:
+            if self.process.stdout < 0 or self._over or self._held:
                 return
             try:
                 part = os.read(self.process.stdout, _PART)
@@ -165,48 +175,60 @@ class Pipes:
             self._processes.stop(self.process)
 
     def _take(self, part: bytes) -> None:
-        start = 0
-        if self._in:
-            end = part.find(b"\n")
-            self._in += part if end < 0 else part[:end]
-            if len(self._in) > LONGEST_LINE:
-                self._end(f"it sent a message of more than {LONGEST_LINE} bytes")
-                self._processes.stop(self.process, now=True)
-                return
-            if end < 0:
-                return
-            line, self._in, start = self._in, bytearray(), end + 1
-            self._line(line)
-        while (end := part.find(b"\n", start)) >= 0:
-            self._line(part[start:end])
-            start = end + 1
-        self._in += part[start:]
+        seen = len(self._in)
+        self._in += part
+        self._lines(seen)
 
-    def _line(self, line: bytes | bytearray) -> None:
+    def _lines(self, seen: int = 0) -> None:
+        """Take the whole lines of what was read, unless the server is held back; `seen` bytes have no end."""
+        start = 0
+        while not (self._held or self._over):
+            end = self._in.find(b"\n", max(start, seen))
+            if end < 0:
+                break
+            self._line(self._in[start:end])
+            start = end + 1
+        del self._in[:start]
+        if len(self._in) > LONGEST_LINE and not (self._held or self._over):
+            self._refuse(f"it sent a message of more than {LONGEST_LINE} bytes")
+
+    def _line(self, line: bytearray) -> None:
+        begun = time.thread_time()
+        if not self._answers(line) and not self._over:
+            self._count(time.thread_time() - begun)
+
+    def _answers(self, line: bytearray) -> bool:
+        """Hand a line on; whether it is an answer that somebody waits for."""
         if not line.strip():
-            return
+            return False
         try:
             message = json.loads(line)
-        except (ValueError, RecursionError):
+        except ValueError:
             self._words.note(f"not a message: {line[:200].decode('utf-8', 'backslashreplace')}")
-            return
-        if not (isinstance(message, dict) and "id" in message and "method" not in message):
-            self._count()
-        self._feed(message)
+            return False
+        except RecursionError:
+            self._refuse("it sent a message that is nested too deeply")
+            return False
+        return self._feed(message)
 
-    def _count(self) -> None:
+    def _count(self, spent: float) -> None:
         """Hold a server back that says more than anybody asked it."""
         now = self._loop.time()
         if now - self._since >= 1.0:
-            self._since, self._unasked = now, 0
+            self._since, self._unasked, self._spent = now, 0, 0.0
         self._unasked += 1
-        if self._unasked == UNASKED and self.process.stdout >= 0 and not self._over:
+        self._spent += spent
+        if self._unasked >= UNASKED or self._spent >= BUSY:
+            self._held = True
             self._loop.remove_reader(self.process.stdout)
-            self._loop.call_later(max(0.0, self._since + 1.0 - now), self._again)
+            self._loop.call_later(max(self._since + 1.0 - now, self._spent / BUSY - 1.0), self._again)
 
     def _again(self) -> None:
+        self._held = False
         if not self._over and self.process.stdout >= 0:
-            self._loop.add_reader(self.process.stdout, self._read)
+            self._lines()
+            if not self._held:
+                self._loop.add_reader(self.process.stdout, self._read)
 
     def _hear(self) -> None:
         for _ in range(_PARTS):
@@ -222,6 +244,10 @@ class Pipes:
                 self._loop.remove_reader(self.process.stderr)
                 return
             self._words.add(part)
+
+    def _refuse(self, reason: str) -> None:
+        self._end(reason)
+        self._processes.stop(self.process, now=True)
 
     def _end(self, reason: str) -> None:
         if not self._over:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version as installed_version
 from typing import Any, Final, Literal
 
-from packhost.kinds.mcp.peer import NO_METHOD, Advance, Gone, Peer, RpcError
+from packhost.kinds.mcp.peer import INTERNAL, NO_METHOD, Advance, Gone, NoAnswer, Peer, RpcError
 
 Era = Literal["auto", "modern", "legacy"]
 MODERN: Final = "2026-07-28"
@@ -27,6 +28,10 @@ _UNSUPPORTED: Final = -32022
 MAX_PAGES: Final = 100
 MAX_LISTED: Final = 5_000
 """Entries of one list that are looked at."""
+LARGEST_LIST: Final = 16 * 1024 * 1024
+"""Characters of one list, written as JSON."""
+DEEPEST: Final = 200
+"""Levels of an answer; clients, too, read only so many."""
 
 
 class NotSpoken(Exception):
@@ -74,7 +79,9 @@ class Session:
         stamped = self._headers(method, params) | dict(headers or {}) if self.over_http else None
         result = await self.peer.request(method, params, headers=stamped, owner=owner, advance=advance)
         if not isinstance(result, dict):
-            raise RpcError(NO_METHOD, "its answer is not an object")
+            raise NoAnswer("its answer is not an object", unsure=True, code=NO_METHOD)
+        if _deep(result):
+            raise NoAnswer("its answer is nested too deeply", unsure=True)
         return result
 
     async def ping(self) -> None:
@@ -85,9 +92,13 @@ class Session:
             await self.request("ping")
 
     async def listed(self, method: str, member: str) -> list[dict[str, Any]]:
-        """A whole list, page by page; nothing for one that the server does not have."""
+        """A whole list, page by page; nothing for one that the server does not have.
+
+        Raises `RpcError`, also for a list that is too large to be looked at, and `Gone`.
+        """
         found: list[dict[str, Any]] = []
         cursor: Any = None
+        size = 0
         for _ in range(MAX_PAGES):
             try:
                 page = await self.request(method, {} if cursor is None else {"cursor": cursor})
@@ -96,6 +107,9 @@ class Session:
                     return []
                 raise
             entries = page.get(member)
+            size += len(json.dumps(entries))
+            if size > LARGEST_LIST:
+                raise RpcError(INTERNAL, f"its answers to {method} are too large")
             found += [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or len(found) >= MAX_LISTED:
@@ -135,6 +149,20 @@ class Session:
             if isinstance(name, str):
                 found["mcp-name"] = encode_header_value(name)
         return found
+
+
+def _deep(value: Mapping[str, Any]) -> bool:
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def stamp(asks: bool, logs: bool = False) -> dict[str, Any]:

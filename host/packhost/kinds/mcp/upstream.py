@@ -41,6 +41,8 @@ FRESH: Final = 30.0
 """Seconds for which a list of resources is taken as it is."""
 STEADY: Final = 60.0
 """Seconds after which a server that ends counts as one that ran well."""
+PAUSED: Final = 20.0
+"""Times as long as a look at its definitions took is the pause before another one."""
 ANSWERS: Final = 10.0
 """Seconds that a server has to answer a ping after a call was given up; else it is ended."""
 
@@ -64,6 +66,7 @@ class Upstream:
         self._connection: Connection | None = None
         self._starting: asyncio.Task[Connection] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._look_next = 0.0
         self._doubt: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
         self._room = asyncio.Semaphore(spec.concurrency)
@@ -328,9 +331,11 @@ class Upstream:
 
     async def _look(self, session: Session) -> None:
         try:
-            await asyncio.sleep(0)  # several lists change together
+            # no sooner than at once: several lists change together
+            await asyncio.sleep(max(0.0, self._look_next - asyncio.get_running_loop().time()))
             async with asyncio.timeout(self.spec.start_timeout):
                 turned = await self.definitions.look(session)
+            self._look_next = asyncio.get_running_loop().time() + PAUSED * self.definitions.cost
             if turned:
                 self._told("tools", "")
         except (RpcError, Gone, TimeoutError, PackhostError):
