@@ -142,6 +142,9 @@ class Server:
             return {"resources": [{"uri": "test://one", "name": "one"}]}
         if method == "resources/templates/list":
             return {"resourceTemplates": [{"uriTemplate": "test://{name}", "name": "any"}]}
+        if method in ("resources/subscribe", "resources/unsubscribe"):
+            self.mark(f"{method} {params['uri']}")
+            return {}
         if method == "resources/read":
             return {"contents": [{"uri": params["uri"], "text": f"content of {params['uri']}"}]}
         if method == "prompts/list":
@@ -291,6 +294,11 @@ class Server:
         return said("done")
 
     def _flood(self, params: dict, _: object) -> dict:
+        for method, uris in params["arguments"].get("tell", ()):
+            for uri in uris:
+                self.tell(method, **({"uri": uri} if uri else {}))
+        if "tell" in params["arguments"]:
+            return said("told")
         if "line" in params["arguments"]:
             with self.lock:
                 for _ in range(20):

@@ -81,10 +81,14 @@ class UpstreamProvider(Provider):
 
     async def subscribe(self, uri: str) -> None:
         """Have the server tell when the resource changes; it hears of it once it runs."""
-        await self._watch(uri, "resources/subscribe")
+        try:
+            await self._watch(uri, "resources/subscribe")
+        finally:
+            self._upstream.news.wanted.add(uri)
 
     async def unsubscribe(self, uri: str) -> None:
         """Nobody wants to know any more."""
+        self._upstream.news.wanted.discard(uri)
         await self._watch(uri, "resources/unsubscribe")
 
     async def prompt(

@@ -22,6 +22,7 @@ from packhost.kinds.content import Content
 from packhost.kinds.mcp.asking import elicited, refused, whose
 from packhost.kinds.mcp.connecting import Connection, Means, connect
 from packhost.kinds.mcp.definitions import Definitions
+from packhost.kinds.mcp.news import News, Told
 from packhost.kinds.mcp.peer import Gone, Peer, RpcError
 from packhost.kinds.mcp.pipes import Words
 from packhost.kinds.mcp.session import Era, NotSpoken, Session
@@ -43,11 +44,9 @@ STEADY: Final = 60.0
 """Seconds after which a server that ends counts as one that ran well."""
 PAUSED: Final = 20.0
 """Times as long as a look at its definitions took is the pause before another one."""
+LEAST_PAUSE: Final = 0.1
 ANSWERS: Final = 10.0
 """Seconds that a server has to answer a ping after a call was given up; else it is ended."""
-
-Told = Callable[[str, str], None]
-"""Hears of `resources`, `prompts` or `resource`, with its URI, that changed."""
 
 
 class Upstream:
@@ -62,6 +61,7 @@ class Upstream:
         self.definitions = Definitions(pack, observed, pinned=spec.pinned)
         self._means = means
         self._told = told
+        self.news = News(told)
         self._era: Era = spec.era
         self._connection: Connection | None = None
         self._starting: asyncio.Task[Connection] | None = None
@@ -130,7 +130,7 @@ class Upstream:
             self._naming = None
             self._named_at = asyncio.get_running_loop().time()
         if self._named != before:
-            self._told("resources", "")
+            self.news.tell("resources")
 
     # what the server asks and tells
 
@@ -160,13 +160,13 @@ class Upstream:
                 self._look_again()
             case "notifications/prompts/list_changed":
                 self._look_again()
-                self._told("prompts", "")
+                self.news.tell("prompts")
             case "notifications/resources/list_changed":
                 self._look_again()
                 self._named_at = -math.inf
-                self._told("resources", "")
+                self.news.tell("resources")
             case "notifications/resources/updated" if isinstance(params.get("uri"), str):
-                self._told("resource", params["uri"])
+                self.news.tell("resource", params["uri"])
             case "notifications/message":
                 with contextlib.suppress(RpcError):
                     owner = whose(peer).owner
@@ -216,6 +216,7 @@ class Upstream:
     def let_go(self) -> None:
         """The host stops: nothing is begun any more, and whatever runs gets no further input."""
         self._closed = True
+        self.news.close()
         for task in (self._starting, self._looking, self._doubt, self._naming):
             if task is not None:
                 task.cancel()
@@ -263,7 +264,7 @@ class Upstream:
             raise self._failed(visible(str(error))[:300]) from None
         if turned:
             self._told("tools", "")
-        connection.session.listen()
+        self.news.resume(connection.session)
         loop = asyncio.get_running_loop()
         self._since, self._next_try = loop.time(), 0.0
         return connection
@@ -335,7 +336,8 @@ class Upstream:
             await asyncio.sleep(max(0.0, self._look_next - asyncio.get_running_loop().time()))
             async with asyncio.timeout(self.spec.start_timeout):
                 turned = await self.definitions.look(session)
-            self._look_next = asyncio.get_running_loop().time() + PAUSED * self.definitions.cost
+            pause = max(LEAST_PAUSE, PAUSED * self.definitions.cost)
+            self._look_next = asyncio.get_running_loop().time() + pause
             if turned:
                 self._told("tools", "")
         except (RpcError, Gone, TimeoutError, PackhostError):
