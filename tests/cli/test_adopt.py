@@ -290,6 +290,30 @@ def test_a_person_sees_what_is_run_and_what_is_proposed(
     assert list(notes.servers) == ["packhost"]
 
 
+def test_a_person_sees_all_that_decides_what_is_run_and_no_line_that_is_not_packhosts(
+    notes: Notes, packhost: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", TOKEN)
+    given = {"LD_PRELOAD": "./evil.so", "HANDED_ON": "${MY_TOKEN}"}
+    far = {"url": "https://example.org/mcp", "headers": {"X-Team": "blue"}}
+    forged = "kind\n  other  /usr/bin/true"
+    notes.has({forged: {"command": "server", "args": ["a\nb"], "env": given, "cwd": "/tmp"}, "far": far})
+    lines = [line.strip() for line in packhost("adopt", "--dry-run").out.split("\n")]
+    for line in ("in /tmp", "with LD_PRELOAD=./evil.so", "with HANDED_ON={{secret:MY_TOKEN}}"):
+        assert line in lines
+    assert "with the header X-Team: blue" in lines
+    assert not any(line.startswith(("other", "b'")) for line in lines)
+    assert not any(TOKEN in line for line in lines)
+
+
+def test_a_server_that_says_its_secret_of_itself_stays_as_it_was(notes: Notes, packhost: Command) -> None:
+    notes.define({"name": "look", "description": f"Uses {TOKEN}.", "inputSchema": {"type": "object"}})
+    notes.has({"notes": notes.entry(env={"API_KEY": TOKEN})})
+    ran = packhost("adopt", "--yes")
+    assert "holds a secret that it was given" in ran.out
+    assert list(notes.servers) == ["notes"]
+
+
 @pytest.mark.parametrize("answers", [("n\n", ""), ("y\n", "n\n")])
 def test_a_no_leaves_everything_as_it_was(
     answers: tuple[str, str], notes: Notes, packhost: Command, person: Callable[..., Any]

@@ -31,25 +31,42 @@ def _found(found: Sequence[Candidate]) -> Iterator[str]:
     for file in dict.fromkeys(one.file for one in found):
         mine = [one for one in found if one.file is file]
         yield f"{file.named} ({TITLES[file.client]}):"
-        width = max(len(visible(one.name)) for one in mine)
+        width = max(len(_line(one.name)) for one in mine)
         for one in mine:
-            yield f"  {visible(one.name).ljust(width)}  {_what(one)}"
-            if one.hint:
-                yield f"  {' ' * width}  ({visible(one.hint)})"
+            yield f"  {_line(one.name).ljust(width)}  {_what(one)}"
+            for more in _more(one):
+                yield f"  {' ' * width}  {more}"
         for section in file.sections:
             for name in file.twice(section):
-                yield f"  `{visible(name)}` stands there twice: the last one counts, as for the client"
+                yield f"  `{_line(name)}` stands there twice: the last one counts, as for the client"
 
 
 def _what(one: Candidate) -> str:
-    if one.server is None:
-        return f"stays as it was: {visible(one.problem)}"
-    if one.problem:
-        return f"stays as it was: {visible(one.problem)}"
+    if one.server is None or one.problem:
+        return f"stays as it was: {_line(one.problem)}"
     if one.same_as is not None:
         return f"the same server as in {one.same_as.file.named}"
     secrets = ", ".join(secret.name for secret in one.server.secrets)
-    return visible(one.server.where) + (f"   (kept secret: {secrets})" if secrets else "")
+    return _line(one.server.where) + (f"   (kept secret: {secrets})" if secrets else "")
+
+
+def _more(one: Candidate) -> Iterator[str]:
+    """What else decides what is run or reached: a variable can make a harmless command load any code."""
+    if one.hint:
+        yield f"({_line(one.hint)})"
+    if one.server is None or one.problem or one.same_as is not None:
+        return
+    if one.server.cwd is not None:
+        yield f"in {_line(one.server.cwd)}"
+    for name, value in one.server.env.items():
+        yield f"with {_line(name)}={_line(value)}"
+    for name, value in one.server.headers.items():
+        yield f"with the header {_line(name)}: {_line(value)}"
+
+
+def _line(text: str) -> str:
+    """A text of a client's file, which may be anybody's, on one line."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def say_proposed(found: Sequence[Candidate], say: Say) -> None:
@@ -60,11 +77,11 @@ def say_proposed(found: Sequence[Candidate], say: Say) -> None:
 
 
 def _proposed(one: Candidate) -> Iterator[str]:
-    name = click.style(visible(one.name), bold=True)
+    name = click.style(_line(one.name), bold=True)
     if one.same_as is not None and one.adopted:
         return
     if one.pack is None:
-        yield f"{name}: stays as it was: {visible(one.problem)}"
+        yield f"{name}: stays as it was: {_line(one.problem)}"
         return
     tools = one.pack.tools
     counts = Counter(tool.proposal.permission for tool in tools)
@@ -76,10 +93,10 @@ def _proposed(one: Candidate) -> Iterator[str]:
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             yield f"  {permission.ljust(5)}  {', '.join(names[:_NAMED])}{more}"
     for original, why in one.pack.left_out:
-        yield f"  left out: `{visible(original)}`: {visible(why)}"
+        yield f"  left out: `{_line(original)}`: {_line(why)}"
     for doubt in one.doubts[:_DOUBTS]:
         mark = click.style("! ", fg="yellow")
-        yield f"  {mark}{visible(doubt.key.partition(':')[2])}: {visible(doubt.text)}"
+        yield f"  {mark}{_line(doubt.key.partition(':')[2])}: {_line(doubt.text)}"
     if len(one.doubts) > _DOUBTS:
         yield f"  ! and {len(one.doubts) - _DOUBTS} more doubts"
 
@@ -96,7 +113,7 @@ def say_changes(found: Sequence[Candidate], planned: Plan, change: Change) -> No
     manifests = f"{len(planned.packs)} manifest{'s' * (len(planned.packs) != 1)}"
     click.echo(f"wrote {CONFIG_FILE} and {manifests} below .packhost/, and accepted them")
     for file in dict.fromkeys(one.file for one in adopted):
-        others = [visible(one.name) for one in stays if one.file is file]
+        others = [_line(one.name) for one in stays if one.file is file]
         beside = f", beside {', '.join(others)}" if others else ""
         click.echo(f"{file.named} now starts packhost{beside or ' alone'}")
     if planned.undecided:

@@ -258,6 +258,7 @@ def as_json(one: Candidate) -> dict[str, Any]:
     }
     if one.server is not None:
         told |= {"runs": one.server.where, "secrets": [secret.name for secret in one.server.secrets]}
+        told |= {"cwd": one.server.cwd, "env": dict(one.server.env), "headers": dict(one.server.headers)}
     pack = one.pack or (one.same_as.pack if one.same_as else None)
     if pack is None:
         return told | {"problem": one.problem, "hint": one.hint}
