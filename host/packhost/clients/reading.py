@@ -23,6 +23,7 @@ from packhost.kinds.mcp.pipes import Words
 from packhost.kinds.mcp.processes import Processes
 from packhost.kinds.mcp.session import LARGEST_LIST, Era, NotSpoken, Session
 from packhost.manifest.upstream import UpstreamSpec
+from packhost.workspace.secrets import SHORTEST
 
 PATIENCE: Final = 60.0
 """Seconds that a server may take to answer; the first start of one may download it."""
@@ -94,7 +95,10 @@ async def read_tools(server: Server, folder: Path, patience: float = PATIENCE) -
         spec = UpstreamSpec.model_validate(upstream_block(server, resources=False, prompts=False))
         with anyio.fail_after(max(patience, server.start_timeout or 0)):
             async with opened(spec, folder, values.__getitem__, words) as connection:
-                return await _read(server, connection.session)
+                found = await _read(server, connection.session)
+        if any(_said(value, found) for value in values.values()):
+            return Read(server, "what it says of itself holds a secret that it was given")
+        return found
     except (PackhostError, RpcError, Gone, NotSpoken, TimeoutError, OSError, ValueError) as error:
         return Read(server, told_why(error, words, patience))
 
@@ -127,6 +131,12 @@ async def opened(
     finally:
         with anyio.CancelScope(shield=True):
             await processes.close()
+
+
+def _said(secret: str, read: Read) -> bool:
+    """Whether a secret would be written down with what a server says."""
+    text = f"{read.called}\n{json.dumps(read.pins, ensure_ascii=False)}"
+    return len(secret) >= SHORTEST and json.dumps(secret, ensure_ascii=False)[1:-1] in text
 
 
 async def _read(server: Server, session: Session) -> Read:

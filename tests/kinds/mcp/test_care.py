@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,6 +20,21 @@ from packhost.manifest.upstream import UpstreamSpec
 from packhost.workspace.observed import Observed
 
 pytestmark = pytest.mark.anyio
+LEAKY = """
+import json, os, sys
+key = os.environ["KEY"]
+for line in sys.stdin:
+    message = json.loads(line)
+    tool = {"name": "get", "description": key, "inputSchema": {"type": "object"}}
+    answer = {"result": {"tools": [tool]}}
+    if message["method"] == "initialize":
+        about = {"name": f"a server with {key}", "version": "1"}
+        answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": about}}
+        if os.path.exists(sys.argv[1]):
+            answer = {"error": {"code": -1, "message": f"no {key}"}}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
 
 
 async def until(true: Any) -> None:
@@ -218,6 +235,26 @@ async def test_what_it_prints_is_kept_to_its_end_without_secrets(world: Any, sai
     assert len(words) <= 64 * 1024
     assert "s3cret" not in words
     assert "not a message: this is no message" in words
+
+
+async def test_no_secret_is_told_or_kept_of_what_a_server_says_of_itself(world: Any, tmp_path: Path) -> None:
+    world.secrets["KEY"] = "s3cret-value"
+    script = tmp_path / "server.py"
+    script.write_text(LEAKY)
+    command = (sys.executable, str(script), str(tmp_path / "broken"))
+    spec = UpstreamSpec(command=command, env={"KEY": "{{secret:KEY}}"}, era="legacy", idle_timeout="50ms")
+    pack = world.pack(spec, {})
+    with pytest.raises(PackhostError, match="withheld"):
+        await world.call(pack, "get")
+    (kept,) = (world.state / "upstreams").glob("*.json")
+    listed = [world.kind.servers.listing()]
+    (tmp_path / "broken").touch()
+    await until(lambda: state(world)["state"] == "not started")
+    with pytest.raises(PackhostError, match="did not start"):
+        await world.call(pack, "get")
+    listed.append(world.kind.servers.listing())
+    assert "no [REDACTED]" in str(listed[1])
+    assert "s3cret" not in f"{listed} {kept.read_text()}"
 
 
 async def test_a_tool_that_is_not_what_was_accepted_is_withheld_and_others_go_on(

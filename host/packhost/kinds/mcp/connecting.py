@@ -52,6 +52,8 @@ class Means:
     """What the kernel can enforce here."""
     state: Path | None = None
     """Where it is kept what a person signed in for."""
+    redact: Callable[[str], str] = str
+    """A text without the values of secrets that were given out."""
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from packhost.errors import ConfigInvalid, PackhostError
@@ -18,6 +18,7 @@ from packhost.kinds.mcp.pins import (
     changed_tools,
     compare,
     live_pins,
+    pins_text,
     read_pins,
 )
 from packhost.kinds.mcp.session import Session
@@ -34,12 +35,18 @@ _HOW = {
 
 
 class Definitions:
-    """One server's definitions; `observed` is where what differs is kept for a person to look at."""
+    """One server's definitions; `observed` is where what differs is kept for a person to look at.
 
-    def __init__(self, pack: PackFacts, observed: Observed | None, *, pinned: bool) -> None:
+    It is kept redacted: a definition that holds a secret cannot be accepted, since it never is the same.
+    """
+
+    def __init__(
+        self, pack: PackFacts, observed: Observed | None, *, pinned: bool, redact: Callable[[str], str] = str
+    ) -> None:
         self._pack = pack
         self._observed = observed
         self._pinned = pinned
+        self._redact = redact
         self._accepted: Pins | None = None
         self._changes: Mapping[str, PinChange] = {}
         self._tools: Mapping[str, PinChange] = {}
@@ -127,6 +134,9 @@ class Definitions:
             self._accepted = read_pins(found) if found else {}
         return self._accepted
 
+    def _shown(self) -> Pins:
+        return read_pins(self._redact(pins_text(self.live).decode()).encode())
+
     def _tell(self) -> None:
         """Keep what differs, for whoever accepts it; forget it once nothing does."""
         if self._observed is None:
@@ -134,7 +144,7 @@ class Definitions:
         try:
             if not self._changes:
                 self._observed.forget(self._pack.id)
-            elif self._observed.remember(self._pack.id, self.live):
+            elif self._observed.remember(self._pack.id, self._shown()):
                 log.warning("the server of `%s` says other things than were accepted", self._pack.id)
         except ConfigInvalid as error:
             log.warning("%s", error.message)

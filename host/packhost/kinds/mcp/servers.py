@@ -36,7 +36,7 @@ class Servers:
         changed: Callable[[], None],
     ) -> None:
         self._processes = Processes()
-        self._means = Means(root, self._processes, resolve, proof, state)
+        self._means = Means(root, self._processes, resolve, proof, state, redact)
         self._redact = redact
         self._changed = changed
         self._observed = Observed(state) if state is not None else None

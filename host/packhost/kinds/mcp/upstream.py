@@ -58,7 +58,7 @@ class Upstream:
         self.pack = pack
         self.spec = spec
         self.words = Words()
-        self.definitions = Definitions(pack, observed, pinned=spec.pinned)
+        self.definitions = Definitions(pack, observed, pinned=spec.pinned, redact=means.redact)
         self._means = means
         self._told = told
         self.news = News(told)
@@ -197,13 +197,13 @@ class Upstream:
             "pack": self.pack.id,
             "state": "running" if running else "failing" if self._failures else "not started",
             "failures": self._failures,
-            "why": self._why,
+            "why": self._means.redact(self._why),
         }
         if running and connection is not None:
             session = connection.session
             found |= {
                 "protocol": session.version,
-                "server": visible(str(session.server.get("name", "")))[:100],
+                "server": visible(self._means.redact(str(session.server.get("name", ""))))[:100],
                 "calls": sum(flight.owner is not None for flight in session.peer.flights.values()),
             }
         return found
