@@ -181,6 +181,20 @@ def test_a_linked_file_stays_a_link(notes: Notes, packhost: Command, tmp_path: P
     assert (notes.file.is_symlink(), real.read_bytes()) == (True, before)
 
 
+def test_a_link_in_a_project_makes_nothing_be_written_elsewhere(
+    notes: Notes, packhost: Command, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (notes.folder / ".packhost").symlink_to(elsewhere)
+    ran = packhost("adopt", "--yes")
+    assert ran.status == 2
+    assert "leads somewhere else" in ran.err
+    assert not list(elsewhere.iterdir())
+    assert not (notes.folder / "packhost.yaml").exists()
+    assert list(notes.servers) == ["notes"]
+
+
 def test_a_read_only_file_is_refused_before_a_server_starts(notes: Notes, packhost: Command) -> None:
     notes.file.chmod(0o444)
     ran = packhost("adopt", "--yes")

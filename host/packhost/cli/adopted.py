@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -10,7 +11,7 @@ import click
 
 from packhost.characters import visible
 from packhost.clients.adopting import Candidate, Plan
-from packhost.clients.forms import TITLES
+from packhost.clients.forms import TITLES, ClientFile
 from packhost.clients.keeping import Change
 from packhost.clients.manifests import ProposedTool
 from packhost.workspace.root import CONFIG_FILE
@@ -30,7 +31,7 @@ def say_found(found: Sequence[Candidate], say: Say) -> None:
 def _found(found: Sequence[Candidate]) -> Iterator[str]:
     for file in dict.fromkeys(one.file for one in found):
         mine = [one for one in found if one.file is file]
-        yield f"{file.named} ({TITLES[file.client]}):"
+        yield f"{file.named} ({TITLES[file.client]}{_leads(file)}):"
         width = max(len(_line(one.name)) for one in mine)
         for one in mine:
             yield f"  {_line(one.name).ljust(width)}  {_what(one)}"
@@ -39,6 +40,12 @@ def _found(found: Sequence[Candidate]) -> Iterator[str]:
         for section in file.sections:
             for name in file.twice(section):
                 yield f"  `{_line(name)}` stands there twice: the last one counts, as for the client"
+
+
+def _leads(file: ClientFile) -> str:
+    """Where a link leads: what is changed is not in the project then."""
+    there = _line(str(file.path))
+    return "" if os.path.abspath(file.named.expanduser()) == str(file.path) else f", a link to {there}"
 
 
 def _what(one: Candidate) -> str:

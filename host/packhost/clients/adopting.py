@@ -191,6 +191,11 @@ def plan(found: Sequence[Candidate], root: Path, config: Path, existing: bytes |
         if one.pack is None:
             continue
         folder = root / HOME / one.pack.id
+        if os.path.realpath(folder) != os.path.join(os.path.realpath(root), HOME, one.pack.id):
+            raise ConfigInvalid(
+                f"`{folder}` leads somewhere else, and nothing is written there",
+                hint=f"take the link `{HOME}` out of the folder",
+            )
         sources = {MANIFEST_FILE: one.pack.text.encode(), PINS_FILE: pins_text(one.pinned)}
         packs[f"./{HOME}/{one.pack.id}"] = sources
         for name, content in sources.items():
