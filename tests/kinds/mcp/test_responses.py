@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,9 +32,19 @@ class _Answering(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.respond(405, "text/plain", b"")
+        if not self.server.flood:
+            self.respond(405, "text/plain", b"")
+            return
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(self.server.flood)
 
-    do_DELETE = do_GET
+    def do_DELETE(self) -> None:
+        self.respond(405, "text/plain", b"")
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -74,6 +87,7 @@ class Till(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answering)
         self.payments = 0
         self.odd: list[tuple[Any, ...]] = []
+        self.flood = b""
 
 
 @pytest.fixture
@@ -162,3 +176,17 @@ async def test_an_answer_is_read_up_to_a_limit_and_not_unpacked(
     till.odd.append((200, _JSON, b" " * 1_000_000))
     with pytest.raises(PackhostError, match="its answer cannot be read"):
         await world.call(up, "pay")
+
+
+@pytest.mark.slow
+async def test_a_flood_of_large_events_leaves_the_loop_to_others(world: Any, till: Till) -> None:
+    message = {"jsonrpc": "2.0", "method": "notifications/unheard-of", "params": {"of": [{}] * 1_000_000}}
+    till.flood = b"event: message\ndata: " + json.dumps(message).encode() + b"\n\n"
+    well = world.server(pack="well")
+    await world.call(well, "pid")
+    await world.call(pack(world, till), "pay")
+    begun = time.monotonic()
+    for _ in range(20):
+        await world.call(well, "echo", {"text": "a"})
+        await asyncio.sleep(0.01)
+    assert time.monotonic() - begun < 3

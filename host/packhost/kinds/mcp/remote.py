@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,9 @@ _CONNECT: Final = 15.0
 _QUIET: Final = 3600.0
 """Seconds that a response may say nothing: each call has a time limit of its own."""
 _LEAVE: Final = 2.0
+_PAUSED: Final = 20.0
+"""Times as long as an unasked message took is the pause after it, since it had to be read as well."""
+_MOMENT: Final = 0.01
 
 
 class Remote:
@@ -96,16 +100,21 @@ class Remote:
             await writing.send(SessionMessage(parsed, metadata))
 
     async def _receive(self, reading: Any) -> None:
+        owed = 0.0
         async for item in reading:
+            if owed > _MOMENT:
+                await asyncio.sleep(owed)
+                owed = 0.0
+            begun = time.thread_time()
             if isinstance(item, Exception):
                 log.debug("a message of an upstream server could not be read: %s", type(item).__name__)
                 continue
             message = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
             error = self._responses.instead(message)
-            if error is None:
-                self._peer().feed(message)
-            else:
+            if error is not None:
                 self._peer().fail(message["id"], error)
+            elif not self._peer().feed(message):
+                owed += _PAUSED * (time.thread_time() - begun)
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple[Any, Any]]:
