@@ -120,6 +120,16 @@ async def test_a_program_that_there_is_not_is_named(world: Any) -> None:
         await world.call(pack, "echo")
 
 
+async def test_a_server_that_is_given_too_much_is_not_started_and_takes_no_other_with_it(
+    world: Any, said: Any
+) -> None:
+    well, large = world.server(pack="well"), world.server(pack="large", env={"TEXT": "x" * 200_000})
+    pid = said(await world.call(well, "pid"))
+    with pytest.raises(ToolFailed, match="its command and environment have"):
+        await world.call(large, "pid")
+    assert said(await world.call(well, "pid")) == pid
+
+
 async def test_a_server_that_answers_nothing_is_not_waited_for_beyond_its_time(world: Any) -> None:
     pack = world.server("--mute", start_timeout="500ms")
     with pytest.raises(ToolFailed, match=r"it did not answer within 0\.5 s"):

@@ -253,7 +253,11 @@ class Launcher:
     def _obey(self, frame: dict[str, Any], streams: list[int]) -> None:
         if frame["op"] == "start":
             this = os.getpid()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError:  # the others must not end with it
+                self._tell(frame["id"], _NOT_STARTED)
+                return
             if pid == 0:
                 supervise(frame, streams, this)
             self._running[pid] = frame["id"]
@@ -267,9 +271,12 @@ class Launcher:
             id = self._running.pop(pid, None)
             if id is not None:
                 self._end_orphans()
-                with contextlib.suppress(OSError):
-                    self._connection.send(json.dumps({"id": id, "status": status}).encode())
+                self._tell(id, status)
         self._end_orphans()
+
+    def _tell(self, id: int, status: int) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.send(json.dumps({"id": id, "status": status}).encode())
 
     def _end_orphans(self) -> None:
         """What a supervisor left that did not end in order."""

@@ -78,7 +78,7 @@ class Processes:
         program = located(line[0], environment.get("PATH", os.defpath), cwd)
         connection = self._connected()
         self._next += 1
-        frame = {
+        start = {
             "op": "start",
             "id": self._next,
             "program": program,
@@ -87,9 +87,15 @@ class Processes:
             "cwd": str(cwd),
             "sandbox": sandbox,
         }
+        frame = json.dumps(start).encode()
+        if len(frame) > launcher.FRAME:
+            raise ToolFailed(
+                f"the server could not be started: its command and environment have {len(frame)} bytes",
+                hint=f"keep them below {launcher.FRAME} bytes: give it a file to read",
+            )
         process, theirs = _with_pipes(self._next)
         try:
-            socket.send_fds(connection, [json.dumps(frame).encode()], theirs)
+            socket.send_fds(connection, [frame], theirs)
         except OSError as error:
             process.close()
             said = (error.strerror or "it failed").lower()
