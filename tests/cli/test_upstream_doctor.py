@@ -36,7 +36,7 @@ def look(empty: Path, tmp_path: Path, packhost: Command) -> Callable[..., dict[s
         (tmp_path / "tools.json").write_text(json.dumps(tools))
         entry = {"command": sys.executable, "args": [SERVER, str(tmp_path / "tools.json"), *behaviours]}
         (empty / ".mcp.json").write_text(json.dumps({"mcpServers": {"plain": entry}}))
-        ran = packhost("doctor", "plain", "--json", "--timeout", "6", *words)
+        ran = packhost("doctor", "plain", "--yes", "--json", "--timeout", "6", *words)
         found: dict[str, list[Any]] = {}
         for check in ran.json["checks"]:
             found.setdefault(check["check"], []).append((check["state"], check["text"]))
@@ -117,6 +117,20 @@ def test_a_call_that_never_ends_is_cancelled_and_others_are_answered(
     assert states(found, "call `wait`") == ["ok", "note"]
     deaf = look([{**PLAIN, "name": "wait"}], "deaf", words=("--run", "wait={}"))
     assert "broken" in states(deaf, "call `wait`")
+
+
+def test_nothing_of_a_clients_file_is_started_before_a_person_has_seen_what(
+    empty: Path, packhost: Command, person: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"command": "/bin/sh", "args": ["-c", "touch started"], "env": {"LD_PRELOAD": "./evil.so"}}
+    (empty / ".mcp.json").write_text(json.dumps({"mcpServers": {"plain": entry}}))
+    someone = person(("Start this", "n\n"))
+    assert packhost("doctor", "plain").status == 3
+    assert "touch started" in someone.seen
+    assert "with LD_PRELOAD=./evil.so" in someone.seen
+    monkeypatch.setenv("CLAUDECODE", "1")
+    assert packhost("doctor", "plain", "--yes").status == 3
+    assert not (empty / "started").exists()
 
 
 def test_an_unknown_server_names_those_that_are_known(empty: Path, packhost: Command) -> None:

@@ -14,6 +14,7 @@ from packhost.clients.adopting import Candidate, Plan
 from packhost.clients.forms import TITLES, ClientFile
 from packhost.clients.keeping import Change
 from packhost.clients.manifests import ProposedTool
+from packhost.clients.servers import Server
 from packhost.workspace.root import CONFIG_FILE
 
 Say = Callable[[str], object]
@@ -58,16 +59,25 @@ def _what(one: Candidate) -> str:
 
 
 def _more(one: Candidate) -> Iterator[str]:
-    """What else decides what is run or reached: a variable can make a harmless command load any code."""
     if one.hint:
         yield f"({_line(one.hint)})"
-    if one.server is None or one.problem or one.same_as is not None:
-        return
-    if one.server.cwd is not None:
-        yield f"in {_line(one.server.cwd)}"
-    for name, value in one.server.env.items():
+    if one.server is not None and not one.problem and one.same_as is None:
+        yield from _circumstances(one.server)
+
+
+def what_runs(server: Server) -> Iterator[str]:
+    """What is run or reached, a line each, whatever a client's file says."""
+    yield _line(server.where)
+    yield from _circumstances(server)
+
+
+def _circumstances(server: Server) -> Iterator[str]:
+    """What else decides what is run: a variable can make a harmless command load any code."""
+    if server.cwd is not None:
+        yield f"in {_line(server.cwd)}"
+    for name, value in server.env.items():
         yield f"with {_line(name)}={_line(value)}"
-    for name, value in one.server.headers.items():
+    for name, value in server.headers.items():
         yield f"with the header {_line(name)}: {_line(value)}"
 
 

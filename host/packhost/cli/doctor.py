@@ -37,6 +37,7 @@ _MARKS = {"ok": ("✓", "green"), "note": ("·", "yellow"), "broken": ("✗", "r
 @click.option(
     "--timeout", type=click.FloatRange(1, 3600), default=PATIENCE, help="Seconds that UPSTREAM may take."
 )
+@click.option("--yes", is_flag=True, help="Start an UPSTREAM of a client's file without asking.")
 @workspace_option
 @json_option
 @click.pass_context
@@ -45,6 +46,7 @@ def command(
     upstream: str | None,
     runs: tuple[str, ...],
     timeout: float,
+    yes: bool,
     workspace: Path | None,
     as_json: bool,
 ) -> None:
@@ -53,10 +55,11 @@ def command(
     Below the checks stands what of packhost's promises holds here; docs/threat-model.md explains each.
 
     With UPSTREAM, an enabled pack, a server of a client's file here or a URL, that MCP server is started and
-    looked at instead. None of its tools is run but those that `--run` names.
+    looked at instead. None of its tools is run but those that `--run` names. What would be run of a client's
+    file is shown, and you are asked first.
     """
     if upstream is not None:
-        checked = list(examined(workspace, upstream, runs, timeout))
+        checked = list(examined(workspace, upstream, runs, timeout, agreed=yes))
         _end(ctx, checked, [], as_json)
     if runs:
         raise click.UsageError("`--run` goes with UPSTREAM")

@@ -13,8 +13,10 @@ from typing import Any, Final
 import anyio
 import click
 
+from packhost.cli.adopted import what_runs
 from packhost.cli.bars import progress_bar
 from packhost.cli.checks import Check
+from packhost.cli.terminal import Terminal, refuse_agents
 from packhost.clients import adopting
 from packhost.clients.examining import Examination, Examiner, Run
 from packhost.clients.forms import ClientFile
@@ -41,17 +43,23 @@ class _Target:
     tools: dict[str, str]
     """The server's own names by those in the manifest."""
     pinned: Pins | None = None
+    shown: tuple[str, ...] = ()
+    """What is run, where nobody has accepted that: a client's file may have come with the project."""
 
 
-def examined(workspace: Path | None, upstream: str, runs: Sequence[str], patience: float) -> Iterator[Check]:
-    """What is found of a server.
+def examined(
+    workspace: Path | None, upstream: str, runs: Sequence[str], patience: float, *, agreed: bool = False
+) -> Iterator[Check]:
+    """What is found of a server; before one of a client's file is started, a person has to agree.
 
-    Raises `NotFound` for one that is not known here.
+    Raises `NotFound` for one that is not known here, `PackhostError` where nobody agreed.
     """
     with Root(find_root(workspace or Path.cwd())) as root:
         held = Workspace(root)
         target = _target(held, upstream)
         wanted = [_run(one, target) for one in runs]
+        if target.shown:
+            _agree(target, agreed)
         examiner = Examiner(target.name, target.spec, root.path, target.resolve, patience)
         with progress_bar(f"looking at {target.name}"):
             found: Examination = anyio.run(examiner.examine, wanted)
@@ -61,6 +69,16 @@ def examined(workspace: Path | None, upstream: str, runs: Sequence[str], patienc
             yield Check("calls", "note", _NOTHING)
         if target.tools and found.pins is not None:
             yield _against(target, found.pins, Observed(root.state))
+
+
+def _agree(target: _Target, agreed: bool) -> None:
+    refuse_agents(f"packhost doctor {target.name}")
+    if agreed:
+        return
+    with Terminal(f"starting `{target.name}`") as terminal:
+        terminal.write("".join(f"  {line}\n" for line in target.shown))
+        if not terminal.confirm("Start this as your client would, and look at it?"):
+            raise PackhostError("nothing was started", code="NOT_ACCEPTED", hint="")
 
 
 def _against(target: _Target, live: Pins, observed: Observed) -> Check:
@@ -122,7 +140,8 @@ def _servers(held: Workspace) -> Iterator[_Target]:
             values = {secret.name: secret.value or "" for secret in one.server.secrets}
             with suppress(PackhostError):
                 block: dict[str, Any] = upstream_block(one.server, resources=False, prompts=False)
-                yield _Target(one.name, UpstreamSpec.model_validate(block), values.__getitem__, {})
+                spec, shown = UpstreamSpec.model_validate(block), tuple(what_runs(one.server))
+                yield _Target(one.name, spec, values.__getitem__, {}, shown=shown)
 
 
 def _no_secret(name: str) -> str:
